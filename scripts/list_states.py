@@ -3,8 +3,8 @@
 
     python scripts/list_states.py        prints the table of docs/audit.md
 
-Result files of older versions keep neither how many images were judged nor the gain of a doubling. All of them judged
-200 images or more; a row that had not converged counts only where it is the strongest, as before.
+Newer files keep the state. Those of older versions keep neither how many images were judged nor the gain of a doubling:
+all of them judged 200 images or more; a row that had not converged counts only where it is the strongest, as before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def table() -> str:
 def _line(file: Path) -> str:
     content = read_results(file)
     judged = [
-        (audit, judge(_audit(cell, asked, audit)).state)
+        (audit, audit.judged or judge(_audit(cell, asked, audit)).state)
         for cell in content.cells
         for asked, audit in zip(content.audits, cell.audits, strict=False)
         if audit.strongest

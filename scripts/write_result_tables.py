@@ -191,6 +191,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "outside": partial(outside.outside_table, SOURCE),
     "outside_labels": partial(outside.labels, SOURCE),
     "doubts": partial(outside.doubts_table, SOURCE),
+    "doubts_cifar10": partial(outside.doubts_table, SOURCE, "lean-doubts-cifar10"),
+    "outside_cifar10": partial(outside.every_row, SOURCE, "outside-cifar10"),
     "lean_alone": partial(lean.alone_table, SOURCE),
     "lean_noise": partial(lean.noisy_table, SOURCE),
     "lean_bits": partial(lean.bits_table, SOURCE),

@@ -214,14 +214,15 @@ def check_recommended(level: str, config: RunConfig, undefended: list[CellResult
         assert f"{fmean(one['structure'][0] for one in scores):.4f})" in line
 
 
-def test_the_recommended_lean_client_was_chosen_on_validation_images() -> None:
+@pytest.mark.parametrize("name", ["recommended-lean", "recommended-lean-4m", "recommended-lean-1m"])
+def test_the_recommended_lean_clients_were_chosen_on_validation_images(name: str) -> None:
     """Its second line says the accuracy, error and limit of that arm; its third the accuracy of the client alone."""
-    tables = script("write_result_tables")
-    budget = load_config("recommended-lean").config.model.macs
+    tables, config = script("write_result_tables"), load_config(name).config
+    budget = config.model.macs
     assert budget is not None
     arm = tables.lean.recommended(tables.SOURCE, int(budget))
-    assert load_config(arm.arm.config, {"name": "recommended-lean"}).config == load_config("recommended-lean").config
-    file = ROOT / "src/attncem/config/packaged/runs/recommended-lean.yaml"
+    assert load_config(arm.arm.config, {"name": name}).config == config
+    file = ROOT / f"src/attncem/config/packaged/runs/{name}.yaml"
     second, third = file.read_text(encoding="utf-8").splitlines()[1:3]
     percent, limit = tables.lean.percent, tables.lean.leak(LIMIT, arm)
     assert f"{percent(arm.accuracy)} %" in second and f"{arm.error('mse'):.4f};" in second
@@ -252,6 +253,7 @@ EVIDENCE = (
     "claim-selection-tiny-imagenet", "claim-selection-lfw",
     "front-cifar10", "beyond-cifar10", "baseline-240-cifar10", "ladder-cifar10",
     "shaped-demo", "learned-demo", "claim-demo", "lean-cifar10", "outside-demo", "doubts-demo",
+    "lean-doubts-cifar10", "outside-cifar10",
 )  # fmt: skip
 """Campaigns of docs/results.md and docs/audit.md; their files may come one by one, and while runs are missing."""
 
@@ -275,6 +277,42 @@ def test_the_words_about_outside_attackers_are_the_numbers() -> None:
     less = sorted(100 * (1 - none[row] / none["decoder small"]) for row in ("decoder global", "flow"))
     assert f"leave {less[0]:.0f} to {less[-1]:.0f} % less error than its small decoder" in words
     assert min(lean.values()) > 0.99 * lean["decoder small"] and "no row leaves more than 1 % less" in words
+
+
+def test_the_words_about_doubts_on_cifar10_are_the_numbers() -> None:
+    """As above, for the baseline's client and a lean one."""
+    words = " ".join((ROOT / "docs/audit.md").read_text(encoding="utf-8").split())
+    doubted, outside = (read_results(RESULTS / f"{name}.json") for name in ("lean_doubts_cifar10", "outside_cifar10"))
+    baseline, lean = (
+        {row: of["mse"][0] for audit in cell.audits for row, of in (audit.attacks or {}).items()}
+        for cell in doubted.cells
+    )
+    less = {row: 100 * (1 - error / baseline["decoder global"]) for row, error in baseline.items()}
+    assert f"`decoder strong` leaves {less['decoder strong']:.1f} % less error" in words
+    assert f"a flow {less['flow']:.1f} % less" in words
+    gains = {row: 100 * (1 - lean[row] / lean["decoder global"]) for row in lean if row != "white box"}
+    assert max(gains, key=gains.__getitem__) == "decoder strong"
+    assert f"stronger**: `decoder strong` leaves {gains['decoder strong']:.1f} % less error" in words
+    assert doubted.cells[1].audits[0].strongest == "decoder global", "on the images that white box attacked too"
+    clusters = ((doubted.cells[1].audits[1].probes or {})["clustering"])["kmeans_accuracy"][0]
+    assert f"sorts {100 * clusters:.0f} % of the images" in words
+    gain = 100 * (1 - baseline["substitute"] / baseline["class mean"])
+    assert f"gains {gain:.0f} % on a blind guess" in words and lean["substitute"] > lean["class mean"]
+    errors = [[audit.attacks or {} for audit in cell.audits] for cell in outside.cells]
+    more = [
+        [100 * (of[1][row]["mse"][0] / of[0][row]["mse"][0] - 1) for row in ("decoder global", "decoder global x256")]
+        for of in errors
+    ]
+    assert f"leave {more[0][0]:.0f} to {more[0][1]:.0f} % more error" in words
+    assert f"the lean one {more[1][0]:.0f} and {more[1][1]:.0f} % more" in words
+    limited = [
+        100 * (errors[0][place]["decoder global"]["mse"][0] / errors[0][0]["decoder global"]["mse"][0] - 1)
+        for place in (3, 4)
+    ]
+    assert f"cost the attacker {limited[0]:.0f} % of error" in words and f"1,000 answers {limited[1]:.0f} %" in words
+    for place in (3, 4, 5):
+        guess = errors[1][place]["class mean"]["mse"][0]
+        assert all(of["mse"][0] > guess for row, of in errors[1][place].items() if row != "class mean")
 
 
 def check_evidence(name: str) -> None:

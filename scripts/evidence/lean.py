@@ -188,11 +188,13 @@ def noisy_table(source: Source) -> str:
 
 
 def disagreements(source: Source) -> str:
-    """What contradicts a ranking by the limit, a line for each pair of lean clients of one penalty weight."""
+    """What contradicts a ranking by the limit, for each pair of lean clients of one penalty weight and budget."""
     rows = [one for one in measured(source) if not one.is_code and one.arm.config.model.name == "lean"]
-    levels = sorted({one.arm.weight for one in rows})
+    levels = sorted({(one.arm.weight, one.budget) for one in rows})
     findings = [
-        item.text for level in levels for item in nats_disagree([one.arm for one in rows if one.arm.weight == level])
+        item.text
+        for level in levels
+        for item in nats_disagree([one.arm for one in rows if (one.arm.weight, one.budget) == level])
     ]
     return "\n".join(f"- {text}." for text in findings) or "None."
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from attncem.config.threats import THREATS
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellAudit, CellResult
@@ -89,18 +90,21 @@ def labels(source: Source) -> str:
 DOUBTS = "doubts-demo"
 
 
-def doubts_table(source: Source) -> str:
-    """The error of every attack beyond `quick` on each model, the strongest in bold; then the clusters."""
-    made = source.table(DOUBTS)
+def doubts_table(source: Source, campaign: str = DOUBTS) -> str:
+    """The error of every attack beyond a suite on each model, the strongest of each audit in bold; then the probes."""
+    made = source.table(campaign)
     if made is None:
         return "Not measured yet."
     head = ["row", *(f"{cell.arm}: MSE" for cell in made.cells)]
     lines = [
-        [f"{row}{note}", *(_strength(cell.audits[place], row) for cell in made.cells)]
-        for place, note in enumerate(("", ", who only listens"))
+        [f"{row}{_LISTENS.get(asked.threat or '', '')}", *(_strength(cell.audits[place], row) for cell in made.cells)]
+        for place, asked in enumerate(made.audits)
         for row in made.cells[0].audits[place].attacks or {}
     ]
-    return table(head, lines) + "\n\n" + "\n".join(map(_clusters, made.cells))
+    return table(head, lines) + "\n\n" + "\n".join(line for cell in made.cells for line in _probed(cell))
+
+
+_LISTENS = {"no_access": ", who only listens"}
 
 
 def _strength(audit: CellAudit, row: str) -> str:
@@ -108,7 +112,30 @@ def _strength(audit: CellAudit, row: str) -> str:
     return f"**{shown}**" if row == audit.strongest else shown
 
 
-def _clusters(cell: CellResult) -> str:
-    numbers = (cell.audits[0].probes or {})["clustering"]
-    shares = " and ".join(f"{100 * numbers[f'{way}_accuracy'][0]:.1f} %" for way in ("kmeans", "mixture"))
-    return f"- Clusters without labels, {cell.arm}: {shares} right after matching (k-means, mixture)."
+def _probed(cell: CellResult) -> Iterator[str]:
+    """What the probes of a model say: clusters, and membership where it was measured."""
+    probes = {name: row for audit in cell.audits for name, row in (audit.probes or {}).items()}
+    shares = " and ".join(f"{100 * probes['clustering'][f'{way}_accuracy'][0]:.1f} %" for way in ("kmeans", "mixture"))
+    yield f"- Clusters without labels, {cell.arm}: {shares} right after matching (k-means, mixture)."
+    if area := probes.get("membership", {}).get("auc"):
+        yield f"- Membership, {cell.arm}: AUC {area[0]:.2f} ({area[1]:.2f} to {area[2]:.2f}; chance 0.5)."
+
+
+def every_row(source: Source, campaign: str) -> str:
+    """The error of every attack of every adversary on each model."""
+    made = source.table(campaign)
+    if made is None:
+        return "Not measured yet."
+    lines = [
+        [_adversary(asked), _owned(asked), _answers(asked), row, *_each(made, place, partial(_error_of, row))]
+        for place, asked in enumerate(made.audits)
+        for row in made.cells[0].audits[place].attacks or {}
+    ]
+    head = ["adversary", "own pictures", "answers", "row", *(f"{cell.arm}: MSE" for cell in made.cells)]
+    return table(head, lines, left=4)
+
+
+def _error_of(row: str, audit: CellAudit) -> str:
+    """The error of a row, with a note where it had not converged."""
+    scores = (audit.attacks or {})[row]
+    return f"{scores['mse'][0]:.4f}{'' if scores['reliable'] else ' (not converged)'}"
