@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from attncem.base.texts import speaking
+from attncem.base.texts import speaking, text
 from attncem.base.texts.titles import FROM_SENT
 from attncem.campaigns.archive import _result
 from attncem.campaigns.choosing import candidate
@@ -313,6 +313,13 @@ def test_the_card_speaks_of_images_that_are_sent(run: Path, tmp_path: Path, lang
     }
     assert answers[lang] in card.not_tested
     assert json.loads(files[0].read_text())["selective"]["num_sent"] == 300
+
+
+def test_a_mean_over_all_images_proves_nothing_about_a_sent_one(tmp_path: Path) -> None:
+    nothing = sent_audit(made=sent_rows(0.03, beyond=None, vacuous=True))
+    card, _ = privacy_card(sent_run(tmp_path, [nothing]), tmp_path / "card", now=NOW, lang="en")
+    with speaking("en"):
+        assert text("card.unproven") in card.not_tested and "over_all" in {item.name for item in card.bounds}
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

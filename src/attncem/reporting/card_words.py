@@ -196,6 +196,10 @@ def _proofs(audits: Sequence[AuditResult], bounds: Sequence[CardBound]) -> Itera
 
 
 def _says_something(item: CardBound) -> bool:
-    """Whether a bound is a proven limit on attackers: neither vacuous nor an estimate, nor evidence of a leak."""
+    """Whether a bound is a proven limit on attackers: neither vacuous nor an estimate, nor evidence of a leak.
+
+    One on images of which some are not sent says nothing about an image that is sent.
+    """
     is_evidence = item.bound.about == "leakage" and item.bound.direction == "at_least"
-    return item.bound.kind == "bound" and not item.bound.vacuous and not is_evidence
+    is_beside = item.bound.about in ("over_all", "not_sent")
+    return item.bound.kind == "bound" and not item.bound.vacuous and not is_evidence and not is_beside
