@@ -81,7 +81,7 @@ def test_limits_that_are_none_are_refused(limits: dict[str, Any]) -> None:
 
 def test_a_file_counts_one_unit(tmp_path: Path) -> None:
     counter(tmp_path, total=1)
-    with pytest.raises(ConfigError, match="counts releases, not nats"):
+    with pytest.raises(ConfigError, match="counts releases, not nats: count in that unit"):
         counter(tmp_path, total=1, unit="nats")
 
 

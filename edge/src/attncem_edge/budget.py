@@ -124,7 +124,9 @@ class Counter:
         base.executemany("INSERT OR IGNORE INTO facts VALUES (?, ?)", new.items())
         facts = dict(base.execute("SELECT name, value FROM facts").fetchall())
         if facts["unit"] != self.budget.unit:
-            raise ConfigError(f"{self.file} counts {facts['unit']}, not {self.budget.unit}: use another file")
+            raise ConfigError(
+                f"{self.file} counts {facts['unit']}, not {self.budget.unit}: count in that unit, or choose another folder for the device"
+            )
         return bytes.fromhex(facts["key"])
 
     def _mark(self, data: bytes) -> bytes:

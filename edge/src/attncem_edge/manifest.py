@@ -136,7 +136,9 @@ def read_manifest(folder: str | Path) -> Manifest:
 
 def _made(facts: Any, file: Path) -> Manifest:
     if not isinstance(facts, dict) or type(facts.get("bundle")) is not int:
-        raise ValueError("it has no version")
+        raise BundleError(
+            f"{file} belongs to no bundle: it has no version; attncem export RUN --out FOLDER makes a bundle of a run"
+        )
     if facts["bundle"] != VERSION:
         raise BundleError(f"{file} has version {facts['bundle']} of the format, and this program reads {VERSION}")
     identity = facts.pop("identity", "")

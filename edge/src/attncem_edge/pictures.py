@@ -25,15 +25,16 @@ class Picture:
     file_bytes: int
 
 
-def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = False) -> Picture:
+def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = False, others: str = "") -> Picture:
     """A picture file in this shape; DataError names an unusable file.
 
     A file that the data readers accept gets the same pixels from the same decoder. ``squash`` scales the whole picture,
-    like `data.image_size`; otherwise the picture is cropped to its centre first.
+    like `data.image_size`; otherwise the picture is cropped to its centre first. ``others`` names what may be given in place
+    of a file.
     """
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"
-        raise DataError(f"{path} is {what}; give an image file or test:NUMBER")
+        raise DataError(f"{path} is {what}; give an image file{others}")
     with quiet(), open_picture(path) as opened:
         steps = ["first of several frames used"] if opened.animated else []
         steps += ["EXIF orientation applied"] if opened.turned else []

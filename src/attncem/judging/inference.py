@@ -103,7 +103,8 @@ def read_image(opened: OpenRun, image: Image) -> Input:
     """One image, from a file or the test images."""
     if str(image).startswith("test:"):
         return _test_image(opened, str(image))
-    picture = read_picture(Path(image), opened.spec.shape, squash=opened.config.data.image_size is not None)
+    squash = opened.config.data.image_size is not None
+    picture = read_picture(Path(image), opened.spec.shape, squash=squash, others=" or test:NUMBER")
     x = torch.from_numpy(picture.pixels.copy()).to(opened.device).float() / 255
     return Input(str(image), x, None, picture.steps, picture.file_bytes)
 
