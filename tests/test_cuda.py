@@ -215,6 +215,7 @@ def test_decoders_are_compiled_where_that_is_asked_for(
     monkeypatch.setattr(DecoderTraining, "validate", lambda own: (modes.append(own.recorded.mode), finished(own))[1])
     monkeypatch.setenv("ATTNCEM_COMPILE_FROM", "0")
     compiled = attncem.audit(run, suite, out=tmp_path / "compiled", progress=silent)
+    assert [row.reason for row in compiled.rows] == [""]
     assert set(modes) == {"compiled"}
     (one,), (other,) = captured.attacks, compiled.attacks
     assert other.mse.mean == pytest.approx(one.mse.mean, rel=0.05)
