@@ -125,7 +125,8 @@ class Counter:
         facts = dict(base.execute("SELECT name, value FROM facts").fetchall())
         if facts["unit"] != self.budget.unit:
             raise ConfigError(
-                f"{self.file} counts {facts['unit']}, not {self.budget.unit}: count in that unit, or choose another folder for the device"
+                f"{self.file} counts {facts['unit']}, not {self.budget.unit}: count in that unit, or choose "
+                "another folder for the device"
             )
         return bytes.fromhex(facts["key"])
 

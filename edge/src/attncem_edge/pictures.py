@@ -29,8 +29,8 @@ def read_picture(path: Path, shape: tuple[int, int, int], *, squash: bool = Fals
     """A picture file in this shape; DataError names an unusable file.
 
     A file that the data readers accept gets the same pixels from the same decoder. ``squash`` scales the whole picture,
-    like `data.image_size`; otherwise the picture is cropped to its centre first. ``others`` names what may be given in place
-    of a file.
+    like `data.image_size`; otherwise the picture is cropped to its centre first. ``others`` names what may stand in
+    place of a file.
     """
     if not path.is_file():
         what = "a folder" if path.is_dir() else "not a regular file" if path.exists() else "not there"

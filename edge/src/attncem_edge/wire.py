@@ -120,7 +120,8 @@ class Server:
         self, connection: http.client.HTTPConnection, path: str, request: Request, headers: dict[str, str]
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
         """One attempt on a connection, which an error closes; it ends in time, however slowly the server answers."""
-        watch = threading.Timer(self._timeout, _interrupt, (connection,))
+        late = threading.Event()
+        watch = threading.Timer(self._timeout, _interrupt, (connection, late))
         watch.daemon = True
         watch.start()
         try:
@@ -129,7 +130,7 @@ class Server:
             return answer.status, answer.headers, _whole(answer)
         except BaseException as error:
             self._close()
-            if watch.finished.is_set() and isinstance(error, OSError | http.client.HTTPException):
+            if late.is_set() and isinstance(error, OSError | http.client.HTTPException):
                 raise TimeoutError from error
             raise
         finally:
@@ -191,8 +192,9 @@ def _context(ca: str | Path | None) -> ssl.SSLContext:
         raise ConfigError(f"ca={ca}: cannot be read as certificates: {_words(error)}") from error
 
 
-def _interrupt(connection: http.client.HTTPConnection) -> None:
+def _interrupt(connection: http.client.HTTPConnection, late: threading.Event) -> None:
     """End whatever a connection waits for."""
+    late.set()
     if connection.sock is not None:
         with contextlib.suppress(OSError):
             socket.socket.shutdown(connection.sock, socket.SHUT_RDWR)
