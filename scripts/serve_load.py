@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,7 +122,7 @@ def served(bundle: Path, *options: str) -> Iterator[Served]:
         process.stdout.close()
 
 
-def request_bytes(name: str, z: Numbers) -> bytes:
+def binary_request(name: str, z: Numbers) -> bytes:
     """A whole HTTP request for one z in binary."""
     raw = z.astype("<f4").tobytes()
     tensor = {"name": "z", "datatype": "FP32", "shape": list(z.shape), "parameters": {"binary_data_size": len(raw)}}
@@ -137,6 +137,26 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[int, bytes, int]:
     length = int(re.findall(rb"\r\ncontent-length: (\d+)", head)[0])
     json_part = re.findall(rb"inference-header-content-length: (\d+)", head)
     return int(head.split(b" ", 2)[1]), await reader.readexactly(length), int(json_part[0]) if json_part else length
+
+
+def json_request(name: str, z: Numbers) -> bytes:
+    """A whole HTTP request for one z in JSON."""
+    tensor = {"name": "z", "datatype": "FP32", "shape": list(z.shape), "data": z.ravel().tolist()}
+    body = json.dumps({"inputs": [tensor]}).encode()
+    lines = f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: load\r\nContent-Length: {len(body)}\r\n"
+    return f"{lines}Content-Type: application/json\r\n\r\n".encode() + body
+
+
+@dataclass(frozen=True)
+class Way:
+    """How z and logits travel: the bytes of a request, and the logits of an answer from its body and JSON part."""
+
+    request: Callable[[str, Numbers], bytes]
+    logits: Callable[[bytes, int], Numbers]
+
+
+BINARY = Way(binary_request, lambda body, size: np.frombuffer(body[size:], "<f4"))
+JSON = Way(json_request, lambda body, size: np.array(json.loads(body)["outputs"][0]["data"], np.float32).ravel())
 
 
 @dataclass
@@ -159,9 +179,11 @@ class Load:
         return statistics.quantiles(self.times, n=100)[98]
 
 
-async def load(server: Served, name: str, z: Numbers, expected: Numbers, count: int, connections: int) -> Load:
+async def load(
+    server: Served, name: str, z: Numbers, expected: Numbers, count: int, connections: int, way: Way = BINARY
+) -> Load:
     """Ask `count` times over so many connections, each one request at a time."""
-    requests = [request_bytes(name, one[None]) for one in z]
+    requests = [way.request(name, one[None]) for one in z]
     result, left, start = Load(), iter(range(count)), time.perf_counter()
 
     async def one_connection() -> None:
@@ -172,7 +194,7 @@ async def load(server: Served, name: str, z: Numbers, expected: Numbers, count: 
             writer.write(requests[place])
             status, body, size = await answer_of(reader)
             result.times.append(time.perf_counter() - began)
-            right = status == 200 and np.allclose(np.frombuffer(body[size:], "<f4"), expected[place], atol=1e-4)
+            right = status == 200 and np.allclose(way.logits(body, size), expected[place], atol=1e-4)
             result.wrong += not right
             if len(result.times) in (WARM, count):
                 result.memory.append(server.memory())

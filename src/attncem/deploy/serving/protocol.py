@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -173,19 +174,28 @@ def _from_json(tensor: Mapping[str, Any], rest: memoryview, shape: list[int]) ->
         raise bad("bytes follow the JSON, but no tensor has binary_data_size")
     if not isinstance(data, list):
         raise bad("data must be a list of numbers")
-    try:
-        nested = np.array(data, dtype=object)
-    except ValueError:
-        raise bad("data has lists of different lengths") from None
-    if nested.shape not in (tuple(shape), (int(np.prod(shape)),)):
+    flat = _flat(data, shape)
+    if len(flat) != int(np.prod(shape)):
         raise bad("data does not have as many numbers as its shape says")
-    if not set(map(type, nested.flat)) <= {int, float}:
+    if not set(map(type, flat)) <= {int, float}:
         raise bad("data must hold numbers only")
     try:
         with np.errstate(over="ignore"):  # an infinite number is refused later
-            return nested.astype(np.float64).astype(np.float32).reshape(shape)
+            return np.array(flat, np.float64).astype(np.float32).reshape(shape)
     except OverflowError:
         raise bad("data holds a number that float32 cannot hold") from None
+
+
+def _flat(data: list[Any], shape: list[int]) -> list[Any]:
+    """The numbers of a flat list, or of one that is nested as its shape says."""
+    if not any(isinstance(one, list) for one in data):
+        return data
+    nested = np.empty(0, object)
+    with suppress(ValueError):  # lists of different lengths
+        nested = np.array(data, dtype=object)
+    if nested.shape != tuple(shape):
+        raise bad("data is not nested as its shape says")
+    return nested.ravel().tolist()
 
 
 def check(asked: Asked, model: ServedModel) -> None:
