@@ -286,7 +286,7 @@ def test_a_key_that_others_can_read_or_that_is_none_is_refused(tmp_path: Path) -
             noise_key(tmp_path)
 
 
-def test_many_processes_make_one_key(tmp_path: Path) -> None:
+def test_many_threads_make_one_key(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: noise_key(tmp_path), range(32)))) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["noise.key"]

@@ -7,6 +7,7 @@ releases.sqlite   the releases of each image (`budget`)
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import sys
 from pathlib import Path
@@ -43,10 +44,10 @@ def noise_key(folder: Path) -> bytes:
 
 def make_private(file: Path, data: bytes) -> None:
     """Make a file that only its owner can read, complete or not at all; one that is there stays as it is."""
-    temporary = file.with_name(f".partial-{os.getpid()}-{file.name}")
+    temporary = file.with_name(f".partial-{secrets.token_hex(8)}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as handle:
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as handle:
             handle.write(data)
             handle.flush()
             os.fsync(handle.fileno())
