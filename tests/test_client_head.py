@@ -179,6 +179,12 @@ def test_a_lean_client_with_its_head_keeps_its_budget(macs: float) -> None:
     assert with_room_for_head(MINI, load_config("demo-none").config.model).name != "lean", "others are left as they are"
 
 
+def test_a_budget_that_has_no_room_for_a_head_is_named() -> None:
+    options = load_config("demo-none", {"model.name": "lean", "model.cut": 2, "model.macs": 3008, "model.side": 4})
+    with pytest.raises(ConfigError, match=r"model\.macs=3008, of which a head takes 40: .*too small"):
+        with_room_for_head(MINI, options.config.model)
+
+
 def test_a_head_behind_unknown_modules_reads_z() -> None:
     encoder, server = nn.Sequential(nn.Flatten(), nn.Linear(784, 6)), nn.Linear(6, 10)
     model = build_model(load_config("demo-none", UNSURE).config, MINI, (encoder, server)).eval()

@@ -176,13 +176,16 @@ def with_room_for_head(spec: DatasetSpec, options: ModelOptions) -> ModelOptions
     if options.name != LEAN or options.macs is None:
         return options
     budget = int(options.macs)
-    smaller = options
+    planned, smaller = plan_of(spec, options), options
     for _ in range(4):
-        planned = plan_of(spec, smaller)
         if planned.macs + (room := planned.width * spec.num_classes) <= budget:
             return smaller
         smaller = options.model_copy(update={"macs": float(budget - room)})
-    raise ConfigError(f"model.macs={options.macs:g}: no client with a head uses it; use a little more")
+        try:
+            planned = plan_of(spec, smaller)
+        except ConfigError as error:
+            raise ConfigError(f"model.macs={budget}, of which a head takes {room}: {error}") from error
+    raise ConfigError(f"model.macs={budget}: no client with a head uses it; use a little more")
 
 
 class Pool(nn.Module):
