@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LIMIT, BEYOND = "leak_limit", "beyond_label"
 INFONCE = "infonce"
-SHARE, OVER_ALL = "share_sent", "over_all"
+SHARE, OVER_ALL, NOT_SENT = "share_sent", "over_all", "not_sent"
 _OTHERS = (BEYOND, "leakage_training")
 """Bounds in nats that do not limit the whole leak."""
 _LIMITING = ("leakage", "code_entropy", "surrogate_leakage")
@@ -94,6 +94,11 @@ def share_sent(audit: AuditResult) -> Leak | None:
     return None if facts is None else Leak(facts.share, *share_interval(facts))
 
 
+def not_sent(audit: AuditResult) -> Leak | None:
+    """What the images that the client answers itself would tell if it sent them; None where it sends every image."""
+    return _named(audit, NOT_SENT)
+
+
 def infonce(audit: AuditResult) -> Leak | None:
     """The leak that telling images apart proves."""
     return _named(audit, INFONCE)
@@ -155,6 +160,7 @@ LEAKS: dict[str, LeakMeasure] = {
     OVER_ALL: LeakMeasure(
         over_all, "lower", "nats", 2, "certificates", ("leakage", "quantisation"), "vacuous", selective=True
     ),
+    NOT_SENT: LeakMeasure(not_sent, "", "nats", 2, "certificates", ("leakage",), "vacuous", selective=True),
     SHARE: LeakMeasure(share_sent, "", "%", 1, "quick", selective=True),
     BEYOND: LeakMeasure(beyond_label, "lower", "nats", 2, "certificates", ("beyond_label",), "vacuous"),
     INFONCE: LeakMeasure(infonce, "", "nats", 2, "certificates", ("leakage_evidence",), "at_ceiling"),
