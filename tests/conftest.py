@@ -24,7 +24,17 @@ LONGEST = (
     *("test_pitfalls", "test_portraits", "test_certificates", "test_hints", "test_end_to_end", "test_fuzz_runs"),
     *("test_fuzz_data", "test_benchmarks", "test_report_browser", "test_card", "test_networks_table", "test_reaching"),
     *("test_explain", "test_forecast", "test_plugins_page", "test_travelling", "test_fuzz_onnx", "test_fuzz_archives"),
-    *("test_plugins", "test_onnx_process", "test_export", "test_docs_deploy", "test_pruning", "test_floor", "test_gan", "test_serve_load"),
+    *("test_selective_audits", "test_selective_training", "test_doubt_weights"),
+    *(
+        "test_plugins",
+        "test_onnx_process",
+        "test_export",
+        "test_docs_deploy",
+        "test_pruning",
+        "test_floor",
+        "test_gan",
+        "test_serve_load",
+    ),
 )
 """Test files of more than about ten seconds, quick or slow."""
 
