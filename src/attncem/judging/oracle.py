@@ -64,6 +64,14 @@ def has_weak_noise(channel: nn.Module) -> bool:
     return isinstance(channel, Channel) and any(stage.draws_weakly for stage in channel.single_stages())
 
 
+def _deciding(model: SplitModel, encoder: nn.Module) -> SplitModel | None:
+    """What decides whether the client sends an image, with this copy of its encoder; None: it sends every image."""
+    if model.head is None:
+        return None
+    head = copy.deepcopy(model.head).eval().requires_grad_(False)
+    return SplitModel(encoder, IdentityChannel(), None, head=head, threshold=model.threshold)
+
+
 class Oracle:
     """Releases, copies and answers of a split model under a threat model, for one attack.
 
@@ -99,7 +107,7 @@ class Oracle:
         ):  # it runs the channel by itself, with a key of its own
             channel.bind(hashlib.sha256(f"own key {seed}".encode()).digest(), "")
         self._model = SplitModel(frozen(model.encoder), channel, server).eval()
-        self._decides = None if model.head is None or threat.knows_encoder else copy.deepcopy(model).eval()
+        self._decides = None if threat.knows_encoder else _deciding(model, self._model.encoder)
         self._weak_noise, self._observed = has_weak_noise(model.channel), observed
         self._gradients = passes_gradients(model.encoder)
         self._x, self._y = x if isinstance(x, Images) else Images.of(x), y
