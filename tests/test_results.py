@@ -253,7 +253,7 @@ EVIDENCE = (
     "claim-selection-tiny-imagenet", "claim-selection-lfw",
     "front-cifar10", "beyond-cifar10", "baseline-240-cifar10", "ladder-cifar10",
     "shaped-demo", "learned-demo", "claim-demo", "lean-cifar10", "outside-demo", "doubts-demo",
-    "lean-doubts-cifar10", "outside-cifar10",
+    "lean-doubts-cifar10", "outside-cifar10", "selective-demo",
 )  # fmt: skip
 """Campaigns of docs/results.md and docs/audit.md; their files may come one by one, and while runs are missing."""
 
@@ -447,6 +447,15 @@ def check_edge_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["megabytes_by_package"].keys() >= {"numpy", "onnxruntime", "pillow", "attncem_edge"}
 
 
+def check_serve_mlserver(_: pytest.MonkeyPatch) -> None:
+    measured, result = script("serve_beside_mlserver"), read("serve_mlserver.json")
+    assert (result["rounds"], result["requests"]) == (measured.ROUNDS, measured.REQUESTS)
+    assert list(result["models"]) == list(serve_load.WIDTHS)
+    servers = [row for rows in result["models"].values() for row in rows.values()]
+    assert len(servers) == 12 and not any(row["wrong answers"] for row in servers)
+    assert measured.table_of(result) in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+
+
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "client_costs.json": check_client_costs,
     "certificates_demo.json": check_certificates,
@@ -460,6 +469,7 @@ CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "edge_costs.json": check_edge_costs,
     "code_flips.json": check_flips,
     "serve_load.json": check_serve_load,
+    "serve_mlserver.json": check_serve_mlserver,
     "statistics_coverage.json": check_coverage,
     "benchmark.json": check_benchmark,
     **{f"{name.replace('-', '_')}.json": lambda _, name=name: check_evidence(name) for name in EVIDENCE},
