@@ -254,10 +254,12 @@ def test_a_sealed_decision_cannot_be_changed(keyed: Path, name: str) -> None:
             use()
 
 
-def test_a_new_key_seals_the_decision_too(keyed: Path) -> None:
+def test_a_new_key_seals_the_decision_too_and_shows_it(keyed: Path, capfd: Any) -> None:
     (keyed / "noise.key").unlink()
     edit_facts(keyed, lambda facts: facts.pop("seal"))
-    seal_run(keyed, with_new_key=True)
+    assert main(["seal", str(keyed), "--new-key"]) == 0
+    threshold = facts_of(RunDirectory.open(keyed), "last")["release"]["threshold"]
+    assert f"{threshold:.6g} (epoch-00002)" in " ".join("".join(capfd.readouterr()).split())
     assert not open_run(keyed).no_release
     edit_facts(keyed, lower)
     with pytest.raises(RunError, match="does not fit"):

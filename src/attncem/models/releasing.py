@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +142,15 @@ def key_cautions(run: RunDirectory) -> list[str]:
 
 @dataclass(frozen=True)
 class Sealed:
-    """The checkpoints that `seal_run` sealed, with this channel and front end; none where no noise is keyed."""
+    """The checkpoints that `seal_run` sealed, with this channel and front end; none where no noise is keyed.
+
+    ``thresholds``: of clients with a head, by checkpoint.
+    """
 
     checkpoints: list[str]
     channel: list[dict[str, Any]]
     front_end: dict[str, Any]
+    thresholds: dict[str, float] = field(default_factory=dict)
 
 
 def seal_run(run: str | Path | RunDirectory, *, with_new_key: bool = False) -> Sealed:
@@ -166,8 +170,9 @@ def seal_run(run: str | Path | RunDirectory, *, with_new_key: bool = False) -> S
             write_private(folder.path / KEY_FILE, new_key())
         if noise.keyed:
             _write_seals(folder, facts, folder.seal)
-    config = folder.config
-    return Sealed(list(facts) if noise.keyed else [], config.channel_options, config.front_end_options)
+    config, sealed = folder.config, list(facts) if noise.keyed else []
+    decides = {name: release["threshold"] for name in sealed if (release := release_of(facts[name]))}
+    return Sealed(sealed, config.channel_options, config.front_end_options, decides)
 
 
 def _sealable(run: RunDirectory, with_new_key: bool) -> tuple[NoiseFacts, dict[str, dict[str, Any]]]:

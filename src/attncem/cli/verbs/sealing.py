@@ -28,6 +28,9 @@ def _seal(known: argparse.Namespace, rest: Sequence[str]) -> None:
 
     result = seal_run(known.run_folder, with_new_key=known.new_key)
     show_line(_said(known.run_folder, result), open_console())
+    if result.thresholds:
+        thresholds = ", ".join(f"{value:.6g} ({name})" for name, value in result.thresholds.items())
+        show_line(text("command.sealed.decision", run=known.run_folder, thresholds=thresholds), open_console())
 
 
 def _said(run: str, result: Sealed) -> str:
