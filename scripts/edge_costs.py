@@ -127,14 +127,14 @@ def make_bundle(folder: Path) -> Path:
     return export(trained.path, folder / "bundle").folder
 
 
-def table(found: dict[str, Any]) -> str:
+def table(measured: dict[str, Any]) -> str:
     """The numbers as docs/deploy.md shows them."""
-    largest = ", ".join(f"{name} {size:g}" for name, size in list(found["megabytes_by_package"].items())[:3])
+    largest = ", ".join(f"{name} {size:g}" for name, size in list(measured["megabytes_by_package"].items())[:3])
     rows = {
-        "size of an environment with attncem-edge alone": f"{found['megabytes']:.0f} MB ({largest})",
-        **{f"import of {name}": f"{seconds:.2f} s" for name, seconds in found["import_seconds"].items()},
-        "memory at most": f"{found['peak_memory_mb']} MB",
-        **{name: f"{time:g} ms" for name, time in found["milliseconds"].items()},
+        "size of an environment with attncem-edge alone": f"{measured['megabytes']:.0f} MB ({largest})",
+        **{f"import of {name}": f"{seconds:.2f} s" for name, seconds in measured["import_seconds"].items()},
+        "memory at most": f"{measured['peak_memory_mb']} MB",
+        **{name: f"{time:g} ms" for name, time in measured["milliseconds"].items()},
     }
     return "| what | |\n|---|--:|\n" + "".join(f"| {name} | {value} |\n" for name, value in rows.items())
 

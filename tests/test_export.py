@@ -41,6 +41,7 @@ from attncem.training.build import build_model
 from attncem_edge import Client, noise
 from attncem_edge.channel import SUPPORTED, Channel
 from attncem_edge.manifest import read_manifest
+from serving import serving
 from test_plugins import written
 
 KEY, PRINT = bytes(range(32, 64)), "ab" * 32
@@ -345,6 +346,27 @@ def test_what_cannot_be_exported_is_named_and_nothing_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+def test_a_device_with_the_key_of_the_run_answers_as_predict_does(
+    own_run: Path, by_file: Exported, tmp_path: Path
+) -> None:
+    """Front end, own modules, head, keyed noise and server: all of it over the network, without torch."""
+    (tmp_path / "device").mkdir()
+    shutil.copy(own_run / "noise.key", tmp_path / "device")
+    here = attncem.predict(own_run, [f"test:{number}" for number in range(60)], top=10).predictions
+    x, _ = open_run(own_run).data.test.get(slice(0, 60))
+    with (
+        serving(tmp_path / "log", [by_file.folder]) as server,
+        Client(by_file.folder, url=f"http://{server.url}", device=tmp_path / "device") as client,
+    ):
+        there = [client.predict((image * 255).round().byte().numpy()) for image in x]
+    assert [it.label for it in there] == [it.top[0].name for it in here]
+    for one, other in zip(there, here, strict=True):
+        assert other.decision is not None and one.on_device == (not other.decision.sent)
+        assert one.probabilities == pytest.approx({it.name: it.probability for it in other.top}, abs=1e-5)
+    assert {it.on_device for it in there} == {True, False}
+
+
 # refusals
 
 
@@ -403,8 +425,8 @@ def test_a_channel_of_a_plugin_is_refused(tmp_path: Path, tiny: dict[str, Any]) 
 
 def asked(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
     code = main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
 
 
 def test_the_command_says_what_it_wrote(

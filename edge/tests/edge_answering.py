@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -64,9 +65,11 @@ class Answering(ThreadingHTTPServer):
 
 
 @contextlib.contextmanager
-def answering(*replies: Reply) -> Iterator[Answering]:
+def answering(*replies: Reply, tls: ssl.SSLContext | None = None) -> Iterator[Answering]:
     """A server; the first requests get these replies, later ones a right answer."""
     server = Answering(replies)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=lambda: server.serve_forever(0.01), daemon=True)
     thread.start()
     try:

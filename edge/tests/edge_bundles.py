@@ -30,8 +30,8 @@ def _saved(nodes: list[Any], source: tuple[str, list[Any]], targets: dict[str, i
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", count]) for name, count in targets.items()
     ]
-    given = helper.make_tensor_value_info(source[0], TensorProto.FLOAT, ["batch", *source[1]])
-    graph = helper.make_graph(nodes, "half", [given], values, weights)
+    source_value = helper.make_tensor_value_info(source[0], TensorProto.FLOAT, ["batch", *source[1]])
+    graph = helper.make_graph(nodes, "half", [source_value], values, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     onnx.checker.check_model(model)
     data: bytes = model.SerializeToString()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import sqlite3
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from edge_answering import answering
+from edge_bundles import make_bundle
 
 from attncem_edge.budget import Budget, Counter, Spending, costs
 from attncem_edge.errors import BudgetSpent, ConfigError
@@ -107,9 +108,9 @@ def test_a_damaged_file_lets_nothing_leave(tmp_path: Path, damage: Any) -> None:
     if isinstance(damage, bytes):
         file.write_bytes(damage)
     else:
-        said = {"keys": "UPDATE facts SET value = 'x' WHERE name = 'key'", "drop": "DROP TABLE releases"}
+        damages = {"keys": "UPDATE facts SET value = 'x' WHERE name = 'key'", "drop": "DROP TABLE releases"}
         base = sqlite3.connect(file)
-        base.execute(said[damage])
+        base.execute(damages[damage])
         base.commit()
         base.close()
     with pytest.raises(ConfigError, match="nothing was sent"):
@@ -158,60 +159,54 @@ def test_threads_never_spend_more_than_there_is(tmp_path: Path) -> None:
 
 
 SENDER = """
-import os, sys
-from pathlib import Path
-from attncem_edge.budget import Budget, Counter, Spending, costs
-from attncem_edge.errors import BudgetSpent
-folder, limit = Path(sys.argv[1]), int(sys.argv[2])
-sent = os.open(folder / "sent", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-counter = Counter(Budget(per_image=limit), folder / "releases.sqlite")
+import sys
+import numpy as np
+from attncem_edge import Budget, BudgetSpent, Client
+folder, url, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
+client = Client(f"{folder}/bundle", url=url, device=folder, budget=Budget(per_image=limit))
 try:
     while True:
-        counter.count(Spending(b"image", "model", costs("releases", {}), False))
-        os.write(sent, b"x")
+        client.predict(np.zeros((1, 8, 8), np.uint8))
 except BudgetSpent:
     sys.exit(7)
 """
-"""Counts and sends, one after the other, until the budget is spent: what was sent is in a file."""
-LIMIT = 10**9
+"""Sends one image again and again until the budget is spent."""
+ENDLESS = 10**9
 
 
-def start(folder: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-c", SENDER, folder, str(LIMIT)], stderr=subprocess.DEVNULL)
-
-
-def sent(folder: Path) -> int:
-    file = folder / "sent"
-    return file.stat().st_size if file.exists() else 0
+def start(folder: Path, url: str, limit: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", SENDER, folder, url, str(limit)], stderr=subprocess.DEVNULL)
 
 
 def test_processes_never_send_more_than_the_budget(tmp_path: Path) -> None:
-    counted = Counter(Budget(per_image=40), tmp_path / "releases.sqlite")
-    words = [sys.executable, "-c", SENDER, str(tmp_path), "40"]
-    processes = [subprocess.Popen(words) for _ in range(3)]
-    assert [process.wait(60) for process in processes] == [7, 7, 7]
-    assert sent(tmp_path) == counted.spent() == 40
+    make_bundle(tmp_path / "bundle")
+    counted = counter(tmp_path, per_image=40)
+    with answering() as server:
+        processes = [start(tmp_path, server.url, 40) for _ in range(3)]
+        assert [process.wait(60) for process in processes] == [7, 7, 7]
+        assert len(server.bodies) == counted.spent() == 40
 
 
 @pytest.mark.slow
 def test_kills_at_random_moments_never_undercount(tmp_path: Path) -> None:
-    """Fifty kills of one of two senders: as many releases are counted as were sent, or more, by one for each kill."""
-    chance, kills = random.Random(0), 0
-    counted = Counter(Budget(per_image=LIMIT), tmp_path / "releases.sqlite")
-    processes = [start(tmp_path) for _ in range(2)]
-    ended = time.monotonic() + 240
-    while kills < 50 and time.monotonic() < ended:
-        time.sleep(chance.uniform(0.05, 0.4))
-        victim = processes.pop(chance.randrange(2))
-        if victim.poll() is None:
-            os.kill(victim.pid, signal.SIGKILL)
+    """Fifty kills of one of two clients: the server never got more than is counted; a kill costs one at most."""
+    make_bundle(tmp_path / "bundle")
+    chance, kills, counted = random.Random(0), 0, counter(tmp_path, per_image=ENDLESS)
+    with answering() as server:
+        processes = [start(tmp_path, server.url, ENDLESS) for _ in range(2)]
+        ended = time.monotonic() + 240
+        while kills < 50 and time.monotonic() < ended:
+            time.sleep(chance.uniform(0.2, 0.8))
+            victim = processes.pop(chance.randrange(2))
+            assert victim.poll() is None, "a client ended by itself"
+            victim.send_signal(signal.SIGKILL)
+            victim.wait(30)
             kills += 1
-        victim.wait(30)
-        already = sent(tmp_path)
-        assert already <= counted.spent()
-        processes.append(start(tmp_path))
-    for process in processes:
-        process.kill()
-        process.wait(30)
-    assert sent(tmp_path) <= counted.spent() <= sent(tmp_path) + kills + 2
-    assert kills == 50 and sent(tmp_path) > 100
+            received = len(server.bodies)
+            assert received <= counted.spent()
+            processes.append(start(tmp_path, server.url, ENDLESS))
+        for process in processes:
+            process.kill()
+            process.wait(30)
+        assert len(server.bodies) <= counted.spent() <= len(server.bodies) + kills + 2
+        assert kills == 50 and len(server.bodies) > 100

@@ -297,8 +297,8 @@ def test_many_threads_make_one_key(tmp_path: Path) -> None:
 
 def asked(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
     code = main([str(word) for word in words])
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
 
 
 def test_the_command_labels_pictures(bundle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import ssl
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -198,6 +200,30 @@ def test_a_token_that_would_break_the_request_is_refused(token: str) -> None:
 def test_limits_that_are_none_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be above 0"):
         Server("https://example.org", **options)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of 127.0.0.1 that signs itself; its key lies beside it."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl makes the certificate of this test")
+    file = tmp_path_factory.mktemp("tls") / "certificate.pem"
+    words = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=here"
+    more = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", file, "-keyout", file.with_suffix(".key")]
+    subprocess.run([*words.split(), *more], check=True, capture_output=True)
+    return file
+
+
+def test_a_server_must_show_a_certificate_that_is_trusted_and_its_own(certificate: Path) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, certificate.with_suffix(".key"))
+    with answering(tls=tls) as server:
+        url = server.url.replace("http:", "https:")
+        assert np.array_equal(ask(url, ca=certificate, token="secret"), LOGITS)
+        for address, authority in ((url, None), (url.replace("127.0.0.1", "localhost"), certificate)):
+            with pytest.raises(ServerError, match=r"is not the server: .*certificate verify failed"):
+                ask(address, ca=authority)
+        assert len(server.bodies) == 1, "nothing was sent to the others"
 
 
 def test_tls_checks_certificate_and_name(tmp_path: Path) -> None:

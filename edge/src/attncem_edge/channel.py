@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from attncem_edge import noise
 from attncem_edge.errors import BundleError
+from attncem_edge.manifest import is_number
 
 Feature = NDArray[np.float32]
 Options = Mapping[str, Any]
@@ -109,6 +110,8 @@ class Channel:
         released = z.astype(np.float32)
         for place, stage in enumerate(self.stages):
             released = _STAGES[stage["name"]](released, stage, self._draw(place, z.shape, pixels, key))
+        if not np.isfinite(released).all():
+            raise BundleError("the channel of the bundle gave numbers that are not finite; nothing was sent")
         return released
 
     def _draw(self, place: int, shape: tuple[int, ...], pixels: bytes, key: bytes | None) -> Draw:
@@ -156,8 +159,7 @@ def _cosines(size: int) -> noise.Numbers:
 
 def _number(low: float, high: float = math.inf, *, open_low: bool = False) -> Callable[[Any], bool]:
     def right(value: Any) -> bool:
-        in_range = type(value) in (int, float) and math.isfinite(value) and low <= value <= high
-        return in_range and not (open_low and value == low)
+        return is_number(value) and low <= value <= high and not (open_low and value == low)
 
     return right
 

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncem_edge import device as own
 from attncem_edge.budget import Budget, Counter, Spending, costs
 from attncem_edge.channel import Channel, Feature
+from attncem_edge.device import RELEASES, default_folder, noise_key
 from attncem_edge.errors import BundleError, ConfigError, DataError
 from attncem_edge.manifest import ANSWERS, CLIENT, FEATURE, IMAGE, read_file, read_manifest
 from attncem_edge.pictures import read_picture
@@ -72,12 +72,12 @@ class Client:
         names = [FEATURE, *([ANSWERS] if self.manifest.decision is not None else [])]
         file = Path(bundle) / CLIENT
         self._session = open_session(read_file(bundle, self.manifest, CLIENT), IMAGE, names, file)
-        self._device = own.default_folder() if device is None else Path(device)
+        self._device = default_folder() if device is None else Path(device)
         if connection and url is None:
             raise ConfigError(f"{', '.join(connection)}: without url nothing is sent")
         token = token if token is not None else os.environ.get(TOKEN) or None
         self._server = None if url is None else Server(url, token=token, **connection)
-        self._counter = None if budget is None else Counter(budget, Path(budget.file or self._device / own.RELEASES))
+        self._counter = None if budget is None else Counter(budget, Path(budget.file or self._device / RELEASES))
         self._cost = costs("releases" if budget is None else budget.unit, self.manifest.nats)
 
     def predict(self, picture: str | Path | Pixels) -> Prediction:
@@ -122,7 +122,7 @@ class Client:
 
     @cached_property
     def _key(self) -> bytes:
-        return own.noise_key(self._device)
+        return noise_key(self._device)
 
     def _prediction(self, logits: Feature, sent: int, confidence: float | None, steps: list[str]) -> Prediction:
         shares = dict(zip(self.manifest.labels, _softmax(logits).tolist(), strict=True))

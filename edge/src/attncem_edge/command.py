@@ -34,8 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("attncem-edge", description="The client of a private split model.")
     parser.add_argument("--version", action="version", version=f"attncem-edge {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True)
-    said = "Label pictures: what the client cannot answer itself, a server does, from the released z alone."
-    predict = verbs.add_parser("predict", help="label pictures", description=said, allow_abbrev=False)
+    meaning = "Label pictures: what the client cannot answer itself, a server does, from the released z alone."
+    predict = verbs.add_parser("predict", help="label pictures", description=meaning, allow_abbrev=False)
     predict.add_argument("bundle", metavar="BUNDLE", help="folder made by attncem export")
     predict.add_argument("pictures", metavar="PICTURE", nargs="+", help="picture file of any size")
     predict.add_argument("--json", action="store_true", help="print one JSON object per picture")

@@ -35,6 +35,7 @@ LARGEST = 1 << 20
 """Bytes of a manifest at most: a larger file is none."""
 IMAGE, FEATURE, LOGITS, ANSWERS = "image", "z", "logits", "answers"
 """Names of the tensors of both files and of requests."""
+_LARGEST_NUMBER = 3e38
 _MOST_VALUES = 1 << 26
 """Values of an image or of z at most."""
 
@@ -184,12 +185,13 @@ def _is_hash(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number that float32 can hold; True and False are none."""
+    return type(value) in (int, float) and abs(value) <= _LARGEST_NUMBER
 
 
 def _is_share(value: Any) -> bool:
-    return _is_number(value) and 0 <= value <= 1
+    return is_number(value) and 0 <= value <= 1
 
 
 def _is_size(values: Iterable[Any]) -> bool:
@@ -207,7 +209,7 @@ def _is_table(value: Any, right: Callable[[Any], bool] = lambda _: True) -> bool
 
 def _is_range(low: Any, high: Any) -> bool:
     ends = [it for it in (low, high) if it is not None]
-    return all(map(_is_number, ends)) and ends == sorted(ends)
+    return all(map(is_number, ends)) and ends == sorted(ends)
 
 
 _RIGHT: dict[str, Callable[[Manifest], bool]] = {
@@ -226,7 +228,7 @@ _RIGHT: dict[str, Callable[[Manifest], bool]] = {
     "front_end": lambda it: _is_table(it.front_end),
     "decision": lambda it: it.decision is None or (_is_share(it.decision.threshold) and _is_share(it.decision.share)),
     "nats": lambda it: (
-        _is_table(it.nats, lambda value: _is_number(value) and value >= 0) and all(map(str.isdecimal, it.nats))
+        _is_table(it.nats, lambda value: is_number(value) and value >= 0) and all(map(str.isdecimal, it.nats))
     ),
     "audits": lambda it: _is_list(it.audits, dict),
     "checked": lambda it: _is_table(it.checked),

@@ -93,6 +93,8 @@ class Server:
                 time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
             try:
                 status, headers, body = self._exchange(path, request)
+            except ssl.SSLCertVerificationError as error:
+                raise ServerError(f"{self.url} is not the server: {_words(error)}; nothing was sent") from error
             except (OSError, http.client.HTTPException) as error:
                 pause, problem = min(2 * pause, _LONGEST_PAUSE), _words(error)
                 continue

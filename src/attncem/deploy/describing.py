@@ -172,11 +172,11 @@ def compared_words(comparison: Comparison) -> list[str]:
     facts = asdict(comparison)
     is_test = comparison.pictures == "test images"
     pictures = text("bundle.pictures.test") if is_test else text("bundle.pictures.random")
-    said = [text("bundle.compared", **{**facts, "pictures": pictures})]
+    lines = [text("bundle.compared", **{**facts, "pictures": pictures})]
     if comparison.codes:
-        said.append(text("bundle.codes", **facts))
+        lines.append(text("bundle.codes", **facts))
     if comparison.decisions:
-        said.append(text("bundle.decisions", **facts))
+        lines.append(text("bundle.decisions", **facts))
     if comparison.runtimes > 1:
-        said.append(text("bundle.runtimes", runtimes=comparison.runtimes))
-    return said
+        lines.append(text("bundle.runtimes", runtimes=comparison.runtimes))
+    return lines

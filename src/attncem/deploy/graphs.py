@@ -49,12 +49,12 @@ class _Piece(NamedTuple):
 @torch.no_grad()
 def halves_of(model: SplitModel, x: Tensor) -> Halves:
     """Both graphs of a model; ``x`` are at least two images. RunError names what cannot be exported."""
-    own = copy.deepcopy(model).cpu().eval()
+    alone = copy.deepcopy(model).cpu().eval()
     x = x[:2].cpu()
-    z = own.encode(x)
-    client = _client(own, x, z)
-    assert own.server is not None
-    server = _saved(_assembled([*_pieces(own.server, z, FEATURE, LOGITS)], z, [LOGITS]))
+    z = alone.encode(x)
+    client = _client(alone, x, z)
+    assert alone.server is not None
+    server = _saved(_assembled([*_pieces(alone.server, z, FEATURE, LOGITS)], z, [LOGITS]))
     return Halves(_saved(client, _WARNING), server, *range_of(client))
 
 
