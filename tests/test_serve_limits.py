@@ -389,6 +389,20 @@ def test_a_stop_finishes_what_was_accepted(bundle: Path, tmp_path: Path, number:
     assert (tmp_path / "log").read_text() == ""
 
 
+def test_a_second_interrupt_ends_at_once_without_a_traceback(bundle: Path, tmp_path: Path) -> None:
+    with serving(tmp_path / "log", [bundle]) as server:
+        slow = server.socket()
+        slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n".encode())
+        time.sleep(0.1)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(5) == 0
+        slow.close()
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
 # TLS
 
 

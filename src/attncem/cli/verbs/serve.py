@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from attncem.deploy.serving.model import ServedModel
     from attncem.deploy.serving.running import Place
 
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _LIMITS = {
     "rows": (1, 1 << 16, "rows of one request at most (default: 32)"),
     "batch": (1, 1 << 16, "rows computed together at most; 1 turns batching off (default: 32)"),
@@ -29,7 +28,6 @@ _PLACE = {
     "threads": (1, 1024, "threads that compute one batch (default: 1)"),
 }
 _RAY = {"replicas": (1, 1024, "ray: processes that answer (default: 1)")}
-
 _MEANT_FOR = {
     **dict.fromkeys(("address", "replicas"), "ray"),
     **dict.fromkeys(("budget", "counts", "connections", "log_requests"), "local"),
@@ -102,7 +100,7 @@ def _warn(place: Place) -> None:
     console = open_console(stderr=True)
     if place.tokens is not None and readable_by_others(place.tokens):
         show_line(text("serve.readable", file=place.tokens), console)
-    if place.tls.certificate is None and place.host not in _LOOPBACK:
+    if place.tls.certificate is None and not (place.host.startswith("127.") or place.host in ("::1", "localhost")):
         show_line(text("serve.no_tls"), console)
 
 

@@ -44,7 +44,8 @@ def serve_on_ray(
 ) -> None:
     """Answer until SIGTERM or Ctrl-C."""
     tokens, models = _checked(bundles, place)
-    http = {"host": place.host, "port": _free_port(place, has_tokens=bool(tokens)), **_files(place.tls)}
+    port, url = _free_port(place, has_tokens=bool(tokens))
+    http = {"host": place.host, "port": port, **_files(place.tls)}
     if cluster.address is None:
         os.environ.setdefault(_REACHABLE, "0")
     ray, serve = (needed(name, "serve-ray") for name in ("ray", "ray.serve"))
@@ -55,7 +56,7 @@ def serve_on_ray(
         build = _builder([str(Path(it).resolve()) for it in bundles], place, limits, tokens, cluster)
         _run(serve, build, limits, cluster.replicas)
         with _until_stopped() as stopped:
-            announce(f"http{'s' * (place.tls.certificate is not None)}://{place.host}:{http['port']}", models)
+            announce(url, models)
             stopped.wait()
         serve.shutdown()
     finally:
@@ -73,12 +74,12 @@ def _checked(bundles: Sequence[str | Path], place: Place) -> tuple[list[Token], 
     return tokens, models
 
 
-def _free_port(place: Place, *, has_tokens: bool) -> int:
-    """The port, free now; ConfigError where the address is not allowed."""
-    from attncem.deploy.serving.address import bind
+def _free_port(place: Place, *, has_tokens: bool) -> tuple[int, str]:
+    """The port, free now, and the URL; ConfigError where the address is not allowed."""
+    from attncem.deploy.serving.address import bind, shown
 
     with bind(place.host, place.port, has_tokens=has_tokens) as listening:
-        return int(listening.getsockname()[1])
+        return int(listening.getsockname()[1]), shown(listening, tls=place.tls.certificate is not None)
 
 
 def _files(tls: Tls) -> dict[str, str | None]:

@@ -10,7 +10,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,15 +102,9 @@ def serve(bundles: Sequence[str | Path], place: Place, limits: Limits, announce:
     service = open_service(bundles, place, limits)
     from attncem.deploy.serving.address import bind, shown
 
-    listening = bind(place.host, place.port, has_tokens=bool(service.tokens))
-    try:
-        server = _server(service, place, tls)
-        with _to_stderr():
-            url = shown(listening, tls=tls is not None)
-            asyncio.run(_serve(server, listening, lambda: announce(url, service.models)))
-    finally:
-        listening.close()
-        service.close()
+    with closing(service), bind(place.host, place.port, has_tokens=bool(service.tokens)) as listening, _to_stderr():
+        server, url = _server(service, place, tls), shown(listening, tls=tls is not None)
+        asyncio.run(_serve(server, listening, lambda: announce(url, service.models)))
 
 
 def _server(service: Service, place: Place, tls: ssl.SSLContext | None) -> uvicorn.Server:
@@ -175,11 +169,19 @@ def _log_in_one_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -
     logging.getLogger("attncem.serve").error("%s%s", context["message"], f" ({type(error).__name__})" if error else "")
 
 
+class _Lines(logging.Formatter):
+    """Lines with their time. An exception is its name: a traceback helps nobody, and a message may hold content."""
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name in logging
+        """The name of an exception."""
+        return str(ei[0].__name__)
+
+
 @contextmanager
 def _to_stderr() -> Iterator[None]:
     """Lines of the server and of uvicorn's warnings, with their time, to stderr."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    handler.setFormatter(_Lines("%(asctime)s %(message)s"))
     levels = {"attncem.serve": logging.INFO, "uvicorn.error": logging.WARNING}
     logs = [logging.getLogger(name) for name in levels]
     kept = [(log.level, log.propagate) for log in logs]
