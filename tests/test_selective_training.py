@@ -29,6 +29,7 @@ from attncem.records.runs import RunDirectory
 from attncem.training.build import build_model
 from attncem.training.on_device import alone
 from attncem.training.train import _Trainer, train
+from editing import edit_config
 
 Make = Callable[..., Path]
 MINI = DATASETS["fashion_mnist_mini"]
@@ -291,6 +292,14 @@ def test_a_lost_head_is_named(joint: RunDirectory, tmp_path: Path) -> None:
     for file in run.glob("checkpoints/*/head.safetensors"):
         file.unlink()
     with pytest.raises(RunError, match=r"head"):
+        open_run(run)
+
+
+def test_a_configuration_that_forgets_the_head_is_refused(joint: RunDirectory, tmp_path: Path) -> None:
+    """Else the same fingerprint would stand for a client that sends everything."""
+    run = Path(shutil.copytree(joint.path, tmp_path / "run"))
+    edit_config(run, lambda text: text.replace("when: unsure", "when: always").replace("share: 0.3", "share: null"))
+    with pytest.raises(RunError, match=r"config\.yaml says release\.when=always: it was changed"):
         open_run(run)
 
 

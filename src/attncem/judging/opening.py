@@ -214,8 +214,13 @@ def _restore(checkpoint: Checkpoint, model: SplitModel, *, halves: bool) -> None
 
 
 def _restore_head(checkpoint: Checkpoint, model: SplitModel) -> None:
-    """Load the client's head and its threshold; RunError where the checkpoint has none."""
+    """Load the client's head and its threshold; RunError where one of both is missing, or nobody asked for them."""
     if model.head is None:
+        if checkpoint.facts.get("release"):
+            raise RunError(
+                f"{checkpoint.folder} has a head that decides what is sent, but config.yaml says release.when=always: "
+                "it was changed, and every image would be sent; put release.when=unsure back"
+            )
         return
     if not checkpoint.facts.get("release") or "head" not in checkpoint.weights:
         raise RunError(f"{checkpoint.folder} is damaged: the head of the client, or its threshold, is missing")
