@@ -59,7 +59,9 @@ def sent_rows(mse: float, sent: int = SENT, *, over_all: float | None = 2.5, **l
         2.4, "nats", 2.3, 2.5, "bound", [], about="over_all", direction="at_most", limit=over_all
     )  # fmt: skip
     if over_all is not None:
-        made = [replace(it, bounds={**it.bounds, "over_all": bound}) if it.name == "leakage" else it for it in made]
+        rest = replace(bound, value=4.9, limit=5.0, about="not_sent")
+        beside = {"over_all": bound, "not_sent": rest}
+        made = [replace(it, bounds={**it.bounds, **beside}) if it.name == "leakage" else it for it in made]
     return [replace(it, num_images=sent) for it in made]
 
 

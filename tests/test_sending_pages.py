@@ -239,6 +239,7 @@ def test_the_report_says_for_which_images_its_numbers_hold(run: Path, whole: Pat
     rows = list(csv.DictReader(io.StringIO((tmp_path / "r.csv").read_text(encoding="utf-8"))))
     first, second = rows[:2]
     assert [float(first[name]) for name in ("share_sent", "over_all", "threshold")] == [0.3, 2.5, 0.8253]
+    assert float(first["not_sent"]) == 5.0 and "5.00" in page[page.index('id="table-sending"') :]
     assert [float(first[name]) for name in ("accuracy", "accuracy_alone", "accuracy_all_sent")] == [0.86, 0.81, 0.87]
     assert second["share_sent"] == second["accuracy_alone"] == ""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from attncem.base.texts import text
 from attncem.records.audit import AuditResult
 from attncem.records.leak import Leak
-from attncem.records.leaks import OVER_ALL, SHARE
+from attncem.records.leaks import NOT_SENT, OVER_ALL, SHARE
 from attncem.records.ledger import count_audits
 from attncem.records.listing import DAMAGED, UNKNOWN, list_runs, name_in, newest_audit
 from attncem.records.runs import RunDirectory
@@ -22,7 +22,7 @@ from attncem.reporting import wording
 from attncem.reporting.runs.leaks import number
 from attncem.reporting.table_formats import mean_sd
 
-CSV_COLUMNS = (SHARE, OVER_ALL, "threshold", "accuracy_alone", "accuracy_all_sent")
+CSV_COLUMNS = (SHARE, OVER_ALL, NOT_SENT, "threshold", "accuracy_alone", "accuracy_all_sent")
 """Last columns of a table's CSV file, each only where a client sends only some images."""
 _LISTED = 6
 """Largest number of runs that a list has a sentence about."""

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from attncem.base.texts import text
-from attncem.records.leaks import LIMIT, OVER_ALL, SHARE
+from attncem.records.leaks import LIMIT, NOT_SENT, OVER_ALL, SHARE
 from attncem.records.selective import Selective
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY, AuditKind, Spread, spread_of
@@ -36,7 +36,7 @@ def sending_arms(study: Judged, kind: AuditKind | None) -> list[JudgedArm]:
 
 def share_table(study: Judged, kind: AuditKind) -> Table:
     """What each of these arms sends: the share, the accuracies on all images, and the leak of an image that is sent."""
-    leaks = [name for name in (LIMIT, OVER_ALL) if name in study.leaks(kind)]
+    leaks = [name for name in (LIMIT, NOT_SENT, OVER_ALL) if name in study.leaks(kind)]
     fields: list[made.Field[JudgedArm]] = [
         field("arm", lambda arm: arm_item(arm, cell=arm.cells[0].id)),
         field("seeds", lambda arm: word(len(facts_of(arm, kind)))),

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from attncem.base.texts import text
-from attncem.records.leaks import LIMIT, OVER_ALL, SHARE
+from attncem.records.leaks import LIMIT, NOT_SENT, OVER_ALL, SHARE
 from attncem.records.selective import Selective
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY
@@ -55,7 +55,7 @@ def name_item(method: Method) -> Item:
 
 COLUMNS = (
     *("model", "class", "share_sent", "threshold", "judged", "together", "alone", "all_sent", "alone_on_sent"),
-    *(LIMIT, OVER_ALL),
+    *(LIMIT, NOT_SENT, OVER_ALL),
 )
 """Columns whose titles are in the catalogue, under `sending.column.NAME`."""
 ENDS = ("nothing", "everything", "chosen")
@@ -73,7 +73,7 @@ _NUMBERS: dict[str, tuple[str, Callable[[Selective], float | None]]] = {
 def share_table(made: Sequence[Block]) -> Table:
     """One row per model: what it sends, and the accuracies on all images."""
     keys = ("share_sent", "threshold", "judged", *(name for name in _NUMBERS if name != "share_sent"))
-    nats = [name for name in (LIMIT, OVER_ALL) if any(leaks_in(block.method.audits, name) for block in made)]
+    nats = [name for name in (LIMIT, NOT_SENT, OVER_ALL) if any(leaks_in(block.method.audits, name) for block in made)]
     columns = [_column("model", words=True), *(_column(key, more=SUMMARY if key in _NUMBERS else ()) for key in keys)]
     columns += [_column(name, more=leak_more(name)) for name in nats]
     rows = [
