@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,3 +90,5 @@ def _card(known: argparse.Namespace, rest: Sequence[str]) -> None:
         show_line(text("card.shows_picture"))
     for file in files:
         show_line(text("command.page", path=file.resolve()), console)
+    if (Path(known.source) / "config.yaml").is_file():
+        show_line(text("command.ship", run=shlex.quote(str(known.source))), console)
