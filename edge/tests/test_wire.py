@@ -114,7 +114,7 @@ def test_a_server_may_ask_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncem_edge.wire.time.sleep", pauses.append)
     with answering(of_status(429, **{"Retry_After": "7"}), of_status(429, **{"Retry_After": "99999"})) as server:
         ask(server.url)
-    assert 3.5 <= pauses[0] <= 10.5 and 15 <= pauses[1] <= 45
+    assert 7 <= pauses[0] <= 10.5 and 30 <= pauses[1] <= 45
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 500, 301])
@@ -170,6 +170,10 @@ def test_nobody_there() -> None:
         ("127.0.0.1:8000", "must look like"),
         ("ftp://127.0.0.1", "must look like"),
         ("http://", "must look like"),
+        ("http://127.0.0.1:1/ä", "must look like"),
+        ("http://127.0.0.1:1/a b", "must look like"),
+        ("https://bücher.example", "must look like"),
+        ("https://a\nb", "must look like"),
         ("https://example.org/?a=1", "must look like"),
         ("http://[::1", "url="),
         ("http://127.0.0.1:99999", "url="),

@@ -90,7 +90,7 @@ class Server:
         pause, problem = _FIRST_PAUSE, ""
         for attempt in range(self._retries + 1):
             if attempt:
-                time.sleep(pause * (0.5 + secrets.randbelow(1000) / 1000))
+                time.sleep(pause * (1 + secrets.randbelow(1000) / 2000))  # clients do not all come back at once
             try:
                 status, headers, body = self._exchange(path, request)
             except ssl.SSLCertVerificationError as error:
@@ -166,7 +166,8 @@ def _address(url: str, *, plain_http: bool) -> Any:
     except ValueError as error:
         raise ConfigError(f"url={url}: {error}") from error
     del port  # reading it checks it
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    is_plain = url.isascii() and url.isprintable() and " " not in url
+    if not is_plain or parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ConfigError(f"url={url}: must look like https://HOST:PORT, or http://127.0.0.1:PORT on this machine")
     if parts.username or parts.password:
         raise ConfigError("url: must hold no password; a token comes from a file or the environment")
