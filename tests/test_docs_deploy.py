@@ -27,7 +27,9 @@ READY = "http://127.0.0.1:8000/v2/health/ready"
 
 def typed(words: str, folder: Path) -> str:
     """What a line prints that a person types in this folder."""
-    done = subprocess.run(words, shell=True, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, shell=True, cwd=folder, env=environment(folder), capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -76,9 +78,7 @@ def test_the_commands_work_as_they_are_typed(tmp_path: Path) -> None:
         assert re.fullmatch(r"photo\.jpg: [\w/ -]+ \d+\.\d % \(sent 818 bytes\)\n", said), said
         (tmp_path / "program.py").write_text(program)
         assert typed("edge-env/bin/python program.py", tmp_path).split()[-2:] == ["False", "818"]
-        heavy = (
-            "import sys, attncem_edge.command, onnxruntime; print('torch' in sys.modules or 'attncem' in sys.modules)"
-        )
+        heavy = "import sys, attncem_edge.command, onnxruntime; print({'torch', 'attncem'} & set(sys.modules))"
         assert typed(f'edge-env/bin/python -c "{heavy}"', tmp_path) == "set()\n"
         for _ in range(2):
             typed(predict, tmp_path)
