@@ -204,18 +204,18 @@ def audit_suite(rows: dict[str, Any]) -> Any:
 def test_a_twin_owns_exactly_its_sent_images() -> None:
     opened = toy()
     case = Case(opened, THREATS["train"])
-    own = sent_of(opened, DATA.train)
+    mine = sent_of(opened, DATA.train)
     x, y = DATA.train.get(slice(None))
     blind = measure(case, "blind", MeanImageOptions(), seed=0, owns="sent").row
-    error = (case.x - x[own].mean(0)).square().flatten(1).mean(1)
+    error = (case.x - x[mine].mean(0)).square().flatten(1).mean(1)
     assert blind.owns == "sent" and blind.mse.mean == pytest.approx(float(error.mean()), rel=1e-4)
     everything = measure(case, "blind", MeanImageOptions(), seed=0).row
     error = (case.x - x.mean(0)).square().flatten(1).mean(1)
     assert everything.owns == "all" and everything.mse.mean == pytest.approx(float(error.mean()), rel=1e-4)
     view = case.owning_sent()
-    assert torch.equal(view.auxiliary.labels, y[own]) and len(case.auxiliary) == len(y)
+    assert torch.equal(view.auxiliary.labels, y[mine]) and len(case.auxiliary) == len(y)
     ridge = measure(case, "ridge", RidgeOptions(), seed=0, owns="sent").row
-    only = replace(DATA, train=DATA.train.at(own.nonzero().flatten()))
+    only = replace(DATA, train=DATA.train.at(mine.nonzero().flatten()))
     alone = with_head(subject(LEAKY, 0.1, opened.model.server, data=only))
     assert ridge.scores == measure(Case(alone, THREATS["train"]), "ridge", RidgeOptions(), seed=0).row.scores
 
@@ -235,13 +235,13 @@ def test_too_few_sent_images_make_a_twin_not_applicable() -> None:
 def test_an_adversary_without_the_encoder_gets_releases_of_sent_images_only() -> None:
     opened = toy()
     case = Case(opened, THREATS["query_only"])
-    own = sent_of(opened, DATA.train)
+    mine = sent_of(opened, DATA.train)
     x, y = DATA.train.get(slice(None))
-    assert torch.equal(case.auxiliary.get(slice(None))[0], x[own]) and torch.equal(case.auxiliary.labels, y[own])
+    assert torch.equal(case.auxiliary.get(slice(None))[0], x[mine]) and torch.equal(case.auxiliary.labels, y[mine])
     assert not case.learns_from_sent, "it has no other images to learn from"
     oracle = case.oracle(RidgeAttack(), 0)
     assert not oracle.may_ask
-    assert oracle.release(x[own]).shape == (int(own.sum()), 16, 3, 3)
+    assert oracle.release(x[mine]).shape == (int(mine.sum()), 16, 3, 3)
     for asked in (lambda: oracle.release(x), lambda: oracle.owning(x, y), oracle.mirrored):
         with pytest.raises(NotApplicable, match="gets releases only of images that the client would send"):
             asked()
@@ -568,7 +568,7 @@ FOREIGN = ["--encoder", "x.onnx", "--data", "fashion_mnist_mini", "--channel", "
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([*FOREIGN, "release.when=unsure"], "release.when=unsure: an encoder from an ONNX file has no head"),
         ([*FOREIGN, "--sees-answers"], "--sees-answers: an encoder from an ONNX file has no head"),
@@ -576,10 +576,10 @@ FOREIGN = ["--encoder", "x.onnx", "--data", "fashion_mnist_mini", "--channel", "
         (["RUN", "--release.share=0.5"], "release.share=0.5: what a run sends is decided when it is trained"),
     ],
 )
-def test_a_head_cannot_be_asked_of_an_audit(joint: Path, capfd: Any, words: list[str], said: str) -> None:
+def test_a_head_cannot_be_asked_of_an_audit(joint: Path, capfd: Any, words: list[str], message: str) -> None:
     assert main(["audit", *(str(joint) if word == "RUN" else word for word in words)]) == 2
     err = " ".join(capfd.readouterr().err.split())
-    assert said in err and "Traceback" not in err
+    assert message in err and "Traceback" not in err
 
 
 # with bits, and with keyed noise

@@ -129,11 +129,11 @@ class Killed(BaseException):
 def stopping(after: str) -> Callable[..., None]:
     """Progress that ends the training at the first report of the second epoch."""
 
-    def told(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
+    def report(stage: str, done: float, total: float, numbers: Mapping[str, float]) -> None:
         if numbers.get("epoch", 0) >= 2:
             raise Killed(after)
 
-    return told
+    return report
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path, tiny: dict[str, Any], joint: RunDirectory) -> None:
@@ -159,11 +159,11 @@ def test_a_resumed_head_equals_an_uninterrupted_one(
 
 def test_a_head_is_added_without_changing_a_bit_of_client_or_server(base: RunDirectory, added: RunDirectory) -> None:
     """Nor the statistics of batch norm, nor by weight decay."""
-    given = base.load("best").weights
+    finished = base.load("best").weights
     heads = []
     for name in added.checkpoints():
         weights = added.load(name).weights
-        assert same(weights["client"], given["client"]) and same(weights["server"], given["server"])
+        assert same(weights["client"], finished["client"]) and same(weights["server"], finished["server"])
         heads.append(weights["head"])
     assert len(heads) == 2 and not same(*heads), "the head learns"
     release, numbers = facts_of(added)["release"], [r for r in base.records() if r["kind"] == "validation"]

@@ -132,11 +132,11 @@ class Case:
         """The case of an adversary that learns from its images that the client would send; NotApplicable: too few."""
         if "owned and sent" not in self.remembered:
             self.remembered["owned and sent"] = self.auxiliary.at(self._own_sent()), Known()
-        auxiliary, known = self.remembered["owned and sent"]
+        auxiliary, computed = self.remembered["owned and sent"]
         if len(auxiliary) < FEWEST_IMAGES:
             raise NotApplicable(written("reason.few_sent", count=len(auxiliary), least=FEWEST_IMAGES))
         view = copy.copy(self)
-        view.auxiliary, view._known = auxiliary, known
+        view.auxiliary, view._known = auxiliary, computed
         return view
 
     def answering(self) -> Case:

@@ -150,8 +150,8 @@ def ask(opened: OpenRun, x: Tensor, noise: Source, *, anyway: bool = False) -> l
     for places in (sent[start : start + _BATCH] for start in range(0, len(sent), _BATCH)):
         sent_ones = [row for place in places if (row := asked[place].released) is not None]
         logits = model.predict(torch.stack(sent_ones)).float()
-        for place, own in zip(places, logits, strict=True):
-            asked[place] = replace(asked[place], logits=own)
+        for place, answer in zip(places, logits, strict=True):
+            asked[place] = replace(asked[place], logits=answer)
     return asked
 
 

@@ -67,7 +67,7 @@ def facts_of(model: SplitModel, x: Tensor, y: Tensor, looked: Looked, seed: int,
     """
     noise = make_generator(x.device, seed, "evaluation")
     parts = zip(x.split(_BATCH), y.split(_BATCH), strict=True)
-    answers = [model.predict(model.release(part, generator=noise)).argmax(1) == own for part, own in parts]
+    answers = [model.predict(model.release(part, generator=noise)).argmax(1) == true for part, true in parts]
     server = torch.cat(answers)
     alone = looked.labels == y
     labels = y.cpu().numpy()
