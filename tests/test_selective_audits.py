@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import attncem.judging.case as case_module
 import attncem.judging.certificates.over_all as over_all_module
 from attncem.base.progress import silent
 from attncem.base.texts.titles import FROM_SENT, row_title, threat_title
@@ -218,6 +219,16 @@ def test_a_twin_owns_exactly_its_sent_images() -> None:
     only = replace(DATA, train=DATA.train.at(mine.nonzero().flatten()))
     alone = with_head(subject(LEAKY, 0.1, opened.model.server, data=only))
     assert ridge.scores == measure(Case(alone, THREATS["train"]), "ridge", RidgeOptions(), seed=0).row.scores
+
+
+def test_twins_share_what_they_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows with other numbers of releases are views of one case: the attacker's images are decided once."""
+    case, looked = Case(toy(), THREATS["train"]), list[int]()
+    monkeypatch.setattr(case_module, "look_at", lambda model, x: looked.append(len(x)) or look_at(model, x))
+    for releases in (1, 4, 16):
+        options = RidgeOptions(releases=releases)
+        assert measure(case, "ridge", options, seed=0, owns="sent").row.outcome == "ok"
+    assert looked == [len(DATA.train)]
 
 
 def test_too_few_sent_images_make_a_twin_not_applicable() -> None:
