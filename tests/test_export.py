@@ -26,7 +26,7 @@ from attncem.config.options.certificates import AccountantOptions, LeakageOption
 from attncem.config.options.suites import Suite
 from attncem.data.specs import DATASETS
 from attncem.deploy import exporting
-from attncem.deploy.comparing import Comparison, compare
+from attncem.deploy.comparing import Comparison, _code_flips, compare
 from attncem.deploy.describing import audits_of, compared_words, stage_facts
 from attncem.deploy.exporting import Exported, export
 from attncem.deploy.graphs import Halves, halves_of, range_of
@@ -221,6 +221,18 @@ def test_flips_are_counted_in_the_bound() -> None:
     words = compared_words(made)
     assert any("3 of 100 codes differ" in line for line in words) and any("count 2 runtimes" in line for line in words)
     assert (made.runtimes, Comparison(256, "test images", 0.0, 0.0, 100, 0).runtimes) == (2, 1)
+
+
+@pytest.mark.parametrize(("law", "codes"), [("keyed", True), ("fresh", False)])
+def test_codes_behind_noise_are_compared_where_they_repeat(law: str, codes: bool) -> None:
+    stages = [{"name": "gaussian", "noise": law}, {"name": "quantise", "bits": 2}]
+    channel = build_channel(load_config({"channel": stages, "data": {"name": "fashion_mnist_mini"}}).config.channel)
+    model = SplitModel(nn.Identity(), channel, None).eval()
+    if law == "keyed":
+        channel.bind(KEY, PRINT)
+    x, z = images(GREY, 5), torch.linspace(0, 1, 500).view(5, 100)
+    assert _code_flips(model, x, z, z) == ((500, 0) if codes else (0, 0))
+    assert (_code_flips(model, x, 1 - z, z)[1] > 100) == codes
 
 
 def test_a_run_without_audit_says_so(plain: Exported) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +13,10 @@ from torch import Tensor
 
 from attncem.base.types import AttncemError, RunError
 from attncem.deploy.graphs import Halves
-from attncem.judging.certificates.bits import code_of, roundings
+from attncem.judging.certificates.bits import roundings
 from attncem.judging.opening import OpenRun
+from attncem.models.channels import Channel
+from attncem.models.packing import codes_of_release
 from attncem.models.split import SplitModel
 from attncem.training.engine import limited_threads
 from attncem_edge.client import open_session
@@ -70,7 +71,7 @@ def compare(judged: SplitModel, halves: Halves, x: Tensor, pictures: str) -> Com
                 f"the exported {what} differ from those of the model by {far:.2g} of their largest number, and at most "
                 f"{most:g} is allowed: nothing was written. A forward function must compute the same every time"
             )
-    codes, flips = _code_flips(model, made[0], expected[0])
+    codes, flips = _code_flips(model, x, made[0], expected[0])
     decided = (len(x), _decision_flips(model, made[1], expected[1])) if model.head is not None else (0, 0)
     return Comparison(len(x), pictures, change, logits_change, codes, flips, *decided)
 
@@ -116,13 +117,22 @@ def _change(made: Tensor, expected: Tensor) -> float:
     return float((made - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
 
 
-def _code_flips(model: SplitModel, made: Tensor, expected: Tensor) -> tuple[int, int]:
-    """How many codes the pixels alone determine, and how many of them differ."""
-    fixed = [one for one in roundings(model.channel) if one.fixed]
-    if not fixed:
+def _code_flips(model: SplitModel, x: Tensor, made: Tensor, expected: Tensor) -> tuple[int, int]:
+    """How many codes the pixels determine, with the key of keyed noise, and how many of them differ."""
+    repeated = [one for one in roundings(model.channel) if one.repeats]
+    if not repeated:
         return 0, 0
-    codes: list[Any] = [code_of(model.channel, fixed[-1], z) for z in (made, expected)]
+    assert isinstance(model.channel, Channel)
+    stages = list(model.channel.single_stages())[: repeated[-1].place + 1]
+    codes = [_codes(stages, z, x) for z in (made, expected)]
     return codes[0].numel(), int((codes[0] != codes[1]).sum())
+
+
+def _codes(stages: Sequence[Channel], z: Tensor, x: Tensor) -> Tensor:
+    """What leaves the last of these stages, as indices of its levels."""
+    for stage in stages:
+        z = stage(z, x=x)
+    return codes_of_release(z, stages[-1].options)
 
 
 def _decision_flips(model: SplitModel, made: Tensor, expected: Tensor) -> int:
