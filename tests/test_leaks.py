@@ -187,7 +187,7 @@ def test_a_number_that_misleads_says_so_in_every_format() -> None:
         assert leak_item(LIMIT, [vacuous]).shown == "6.13；空洞"
         assert "已达上限" in leak_item("infonce", [seen]).shown
     assert leak_item("mse_most", [leaks_of(leaky())["mse_most"]]).small.endswith(" · ×256")
-    assert leak_item(LIMIT, [], "not measured: …").small == "not measured: …"
+    assert leak_item(LIMIT, [], "not measured: …").notes == ["not measured: …"]
 
 
 def test_the_sentence_of_the_certificates_says_vacuous_too() -> None:

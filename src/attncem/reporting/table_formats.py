@@ -199,7 +199,7 @@ def leak_item(measure: str, leaks: Sequence[Leak], missing: str = "") -> Item:
     """A number of the leak over seeds; without one, a dash and the words for it."""
     spread = spread_of(leaks)
     if spread is None:
-        return Item(None, wording.MISSING, missing)
+        return Item(None, wording.MISSING, notes=[missing] if missing else ())  # long: it may wrap
     item, several = spread_item(measure, spread), spread.seeds.sd is not None
     bare = not several and spread.image_low == spread.image_high  # a bound that nothing was measured for
     small = " · ".join(filter(None, ["" if bare else item.small, *counts_said(measure, leaks)]))
