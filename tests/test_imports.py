@@ -38,7 +38,7 @@ WITHOUT_TORCH = (
     *("reporting/notebook", "reporting/runs/", "reporting/table_formats", "reporting/wording"),
 )
 """Files, and folders ending in /, that never import torch when they are imported."""
-SMALL = ("records/", "judging/", "reporting/", "campaigns/", "deploy/serving/", "cli/main", "cli/verbs/", "base/texts/")
+SMALL = ("records/", "judging/", "reporting/", "campaigns/", "deploy/", "cli/main", "cli/verbs/", "base/texts/")
 """Where files and functions have a limit: the half that judges models."""
 FILES = sorted(str(file.relative_to(PACKAGE).with_suffix("")) for file in PACKAGE.rglob("*.py"))
 
