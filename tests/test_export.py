@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
 import attncem
+from attncem.base import plugins
 from attncem.base.plugins import addition, load_plugin
 from attncem.base.progress import silent
 from attncem.base.types import ConfigError, RunError
@@ -42,7 +43,7 @@ from attncem_edge import Client, noise
 from attncem_edge.channel import SUPPORTED, Channel
 from attncem_edge.manifest import read_manifest
 from serving import serving
-from test_plugins import written
+from test_plugins import tables_as_before, written
 
 KEY, PRINT = bytes(range(32, 64)), "ab" * 32
 CHANNELS: list[list[dict[str, Any]]] = [
@@ -236,7 +237,7 @@ def test_codes_behind_noise_are_compared_where_they_repeat(law: str, codes: bool
 
 
 def test_a_run_without_audit_says_so(plain: Exported) -> None:
-    assert plain.manifest.audits == [] and plain.manifest.nats == {}
+    assert not plain.manifest.audited and plain.manifest.audits == [] and plain.manifest.nats == {}
     assert "Not audited" in (plain.folder / "README.md").read_text()
     assert not (plain.folder / "card.json").exists()
 
@@ -252,6 +253,7 @@ def test_an_audited_run_brings_its_card_and_its_limits(small_run: Callable[..., 
     attncem.audit(run, Suite(name="tiny", version=3, meaning="", rows=rows), progress=silent)
     made = export(run, tmp_path / "bundle")
     (facts,) = made.manifest.audits
+    assert made.manifest.audited
     assert (facts["suite"], facts["suite_version"], facts["strongest"]["row"]) == ("tiny", 3, "ridge")
     assert list(made.manifest.nats) == ["1", "4"] and 0 < made.manifest.nats["1"] <= made.manifest.nats["4"]
     assert made.manifest.nats["1"] == facts["limit_nats"]
@@ -424,6 +426,16 @@ def test_a_run_that_may_release_nothing_is_not_exported(own_run: Path, tmp_path:
         export(run, tmp_path / "bundle")
 
 
+@pytest.fixture
+def _no_plugin_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing that a plugin adds outlives its test."""
+    for name in ("_additions", "_loaded"):
+        monkeypatch.setattr(plugins, name, {})
+    with tables_as_before():
+        yield
+
+
+@pytest.mark.usefixtures("_no_plugin_stays")
 def test_a_channel_of_a_plugin_is_refused(tmp_path: Path, tiny: dict[str, Any]) -> None:
     load_plugin(written(tmp_path, "more.py"))
     settings = {**tiny, "training.epochs": 1, "channel": [{"name": "uniform", "width": 0.3}], "device": "cpu"}

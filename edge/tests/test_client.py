@@ -214,7 +214,8 @@ WRONG: dict[str, Any] = {
     "noise_scheme": ["1", True],
     "front_end": [[]],
     "nats": [{"x": 1.0}, {"1": -1.0}, {"1": "many"}],
-    "audits": [{}, [7]],
+    "audits": [{}, [7], [{}]],
+    "audited": [True, None, 0],
     "checked": [[]],
     "versions": [{"a": 1}],
 }

@@ -79,7 +79,7 @@ class Manifest:
     ``fingerprint`` names front end, client weights, channel and decision, as audits do. ``channel`` are the options of
     its stages in order, each with ``noise_std`` where it adds noise and ``grid`` where it rounds to multiples of it.
     ``nats`` are the audited upper limits of the leakage by the number of releases of one image; ``audits`` say what was
-    audited (empty: nothing), ``checked`` how exported and audited model were compared.
+    audited (``audited``: anything), ``checked`` how exported and audited model were compared.
     """
 
     name: str
@@ -93,6 +93,7 @@ class Manifest:
     front_end: dict[str, Any] = field(default_factory=dict)
     decision: DecisionFacts | None = None
     nats: dict[str, float] = field(default_factory=dict)
+    audited: bool = False
     audits: list[dict[str, Any]] = field(default_factory=list)
     checked: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
@@ -231,6 +232,7 @@ _RIGHT: dict[str, Callable[[Manifest], bool]] = {
         _is_table(it.nats, lambda value: is_number(value) and value >= 0) and all(map(str.isdecimal, it.nats))
     ),
     "audits": lambda it: _is_list(it.audits, dict),
+    "audited": lambda it: it.audited is bool(it.audits),
     "checked": lambda it: _is_table(it.checked),
     "versions": lambda it: _is_table(it.versions, lambda value: isinstance(value, str)),
 }

@@ -59,6 +59,7 @@ def manifest_of(
         front_end=opened.config.front_end_options,
         decision=_decision(opened),
         nats=nats_of(audits, comparison.runtimes),
+        audited=bool(audits),
         audits=[_audit_facts(audit) for audit in audits],
         checked={**asdict(comparison), "runtimes": comparison.runtimes},
         versions={
