@@ -14,7 +14,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import attncem.judging.case as case_module
 import attncem.judging.certificates.over_all as over_all_module
 from attncem.base.progress import silent
 from attncem.base.texts.titles import FROM_SENT, row_title, threat_title
@@ -224,7 +223,7 @@ def test_a_twin_owns_exactly_its_sent_images() -> None:
 def test_twins_share_what_they_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows with other numbers of releases are views of one case: the attacker's images are decided once."""
     case, looked = Case(toy(), THREATS["train"]), list[int]()
-    monkeypatch.setattr(case_module, "look_at", lambda model, x: looked.append(len(x)) or look_at(model, x))
+    monkeypatch.setattr("attncem.judging.case.look_at", lambda model, x: looked.append(len(x)) or look_at(model, x))
     for releases in (1, 4, 16):
         options = RidgeOptions(releases=releases)
         assert measure(case, "ridge", options, seed=0, owns="sent").row.outcome == "ok"
