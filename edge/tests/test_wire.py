@@ -71,7 +71,10 @@ def test_a_request_names_nobody() -> None:
     assert one.mark != other.mark and one.body.replace(one.mark.encode(), other.mark.encode()) == other.body
 
 
-@pytest.mark.parametrize("reply", [drop, half, *(of_status(status) for status in (429, 502, 503, 504))])
+WAIT = of_status(429, **{"Retry_After": "0"})
+
+
+@pytest.mark.parametrize("reply", [drop, half, WAIT, *(of_status(status) for status in (502, 503, 504))])
 def test_a_retry_sends_the_same_bytes(reply: Reply) -> None:
     with answering(reply, reply) as server:
         assert np.array_equal(ask(server.url), LOGITS)
@@ -117,7 +120,7 @@ def test_a_server_may_ask_for_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 7 <= pauses[0] <= 10.5 and 30 <= pauses[1] <= 45
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 500, 301])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 429, 500, 301])
 def test_a_refusal_is_final(status: int) -> None:
     with answering(of_status(status, "another fingerprint", Location="http://127.0.0.1:1/")) as server:
         with pytest.raises(ServerError, match=rf"refused: status {status}: another fingerprint"):

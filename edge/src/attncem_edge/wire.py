@@ -27,8 +27,8 @@ from attncem_edge.errors import ConfigError, ServerError
 from attncem_edge.manifest import FEATURE, LOGITS
 
 HEADER = "Inference-Header-Content-Length"
-AGAIN = (429, 502, 503, 504)
-"""Statuses after which the same request is sent again."""
+AGAIN = (502, 503, 504)
+"""Statuses after which the same request is sent again; after 429 it is only where the server names a time to wait."""
 LARGEST_ANSWER = 16 << 20
 _LONGEST_PAUSE = 30.0
 _FIRST_PAUSE = 0.2
@@ -101,7 +101,7 @@ class Server:
             if status == http.HTTPStatus.OK:
                 return _logits(self.url, headers, body, request, classes)
             problem = f"status {status}: {_complaint(body)}"
-            if status not in AGAIN:
+            if status not in AGAIN and not (status == http.HTTPStatus.TOO_MANY_REQUESTS and "Retry-After" in headers):
                 raise ServerError(f"{self.url} refused: {problem}")
             pause = max(min(2 * pause, _LONGEST_PAUSE), _asked_pause(headers))
         raise ServerError(f"{self.url} did not answer after {self._retries + 1} attempts: {problem}")
