@@ -378,6 +378,7 @@ def test_a_compiled_step_is_the_plain_one(tiny: dict[str, Any], monkeypatch: pyt
 # your own modules
 
 
+@pytest.mark.slow
 def test_a_head_on_your_own_modules_is_kept_and_opened_from_onnx(tmp_path: Path, tiny: dict[str, Any]) -> None:
     torch.manual_seed(0)
     encoder = nn.Sequential(nn.Conv2d(1, 4, 5, stride=4), nn.Sigmoid())
