@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import attncem
+from attncem.base.progress import silent
 from attncem.base.types import ConfigError
+from attncem.judging.opening import open_run
+from attncem.models.client_head import doubt
+from attncem.reporting.explain.explaining import first_of_each
+from attncem.reporting.explain.portraits import portray
 from attncem.testing import surrogates as laws
 from attncem.testing.surrogate_case import SurrogateCase, batch
 from attncem.testing.truth import draw_law
@@ -238,6 +245,29 @@ def test_an_explanation_weighs_as_the_penalty_does() -> None:
             first = y == y[0]
             even = made.explain(z, y)["attention"]
             assert not torch.allclose(attention[first], even[first])
+
+
+@pytest.mark.slow  # two pages
+def test_pages_ask_with_the_doubts_of_the_head(
+    tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = {"release.when": "unsure", "surrogate.name": "gated", "surrogate.sample_weights": "doubt"}
+    run = attncem.train("demo-none", {**tiny, **words}, out=tmp_path / "run", progress=silent)
+    asked: list[Tensor] = []
+    explained = GatedAttentionCEM.explain
+
+    def spied(made: Any, z: Tensor, y: Tensor, *, doubts: Tensor) -> dict[str, Tensor]:
+        asked.append(doubts)
+        return explained(made, z, y, doubts=doubts)
+
+    monkeypatch.setattr(GatedAttentionCEM, "explain", spied)
+    portray(run)
+    attncem.explain(run, "test:1", progress=silent)
+    opened = open_run(run)
+    x, _ = first_of_each(opened, opened.spec.num_classes, 300 // opened.spec.num_classes)
+    torch.testing.assert_close(asked[0], doubt(opened.model.look(x).answers))
+    last, _ = opened.data.test.get(torch.tensor([1]))
+    torch.testing.assert_close(asked[1][-1:], doubt(opened.model.look(last).answers))
 
 
 # wrong use

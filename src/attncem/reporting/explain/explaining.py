@@ -187,7 +187,8 @@ class _Explainer:
         surrogate = surrogate_of(self.opened)
         z = torch.cat([self.others, self.z])
         y = torch.cat([self.labels, torch.tensor([self.label], device=z.device)])
-        output, rows = surrogate(z, y, doubts=self._doubts() if surrogate.weighs else None), surrogate.explain(z, y)
+        doubts = self._doubts() if surrogate.weighs else None
+        output, rows = surrogate(z, y, doubts=doubts), surrogate.explain(z, y, doubts=doubts)
         attention, parts = rows.get("attention"), parts_of(rows, y == self.label)
         unit = self.config.noise_std or 1.0
         distance, distances = _distances(self.z, self.members)

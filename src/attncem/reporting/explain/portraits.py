@@ -19,6 +19,7 @@ from attncem.base.pictures import png_text
 from attncem.base.seeding import derive_seed, make_generator
 from attncem.base.types import SCHEMA_VERSION
 from attncem.judging.opening import OpenRun, open_run
+from attncem.models.client_head import doubt
 from attncem.records.explanation import Gate
 from attncem.records.files import explain_os_error, write_atomic
 from attncem.records.portrait import PORTRAIT, STEPS, ClassPortrait, Cloud, Face, Of, Portrait
@@ -125,9 +126,13 @@ class _Painter:
 
     @torch.no_grad()
     def _classes(self, surrogate: Any) -> list[ClassPortrait]:
-        rows = surrogate.explain(self.z, self.y)
+        rows = surrogate.explain(self.z, self.y, doubts=self._doubts() if surrogate.weighs else None)
         labels = [label for label in self.y.unique().tolist() if int((self.y == label).sum()) > 1]
         return [self._class(label, rows) for label in labels[:_CLASSES]] if rows else []
+
+    def _doubts(self) -> Tensor:
+        """The doubts of the client's head about the images."""
+        return torch.cat([doubt(self.opened.model.look(x).answers) for x in self.x.split(_BATCH)])
 
     def _class(self, label: int, rows: dict[str, Tensor]) -> ClassPortrait:
         members = (self.y == label).nonzero().flatten()
