@@ -87,7 +87,7 @@ def free_ports(count: int) -> list[int]:
 def wait_for(url: str, process: subprocess.Popen[str]) -> None:
     """Wait at most a minute until a model is ready."""
     for _ in range(600):
-        assert process.poll() is None, "MLServer did not start"
+        assert process.poll() is None, "the server did not start"
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return

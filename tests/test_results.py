@@ -456,6 +456,20 @@ def check_serve_mlserver(_: pytest.MonkeyPatch) -> None:
     assert measured.table_of(result) in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
 
 
+def check_edge_triton(_: pytest.MonkeyPatch) -> None:
+    """Measuring it again needs a registry."""
+    measured, result = script("edge_against_triton"), read("edge_triton.json")
+    assert result["command"] == measured.COMMAND and result["pictures"] == f"{measured.PICTURES} test images"
+    assert result["labels_equal"] == result["triton_counted"] == measured.PICTURES
+    assert result["different_labels"] > 5
+    restart = result["after_a_kill"]
+    assert restart["attempts"] > 1 and restart["different_requests"] == restart["labels_equal"] == 1
+    assert max(result["logits_differ_by"], restart["logits_differ_by"]) <= measured.CLOSE
+    assert list(result["answers"]) == list(measured.CASES)
+    page = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    assert measured.table_of(result) in page and measured.words_of(result) in " ".join(page.split())
+
+
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "client_costs.json": check_client_costs,
     "certificates_demo.json": check_certificates,
@@ -470,6 +484,7 @@ CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "code_flips.json": check_flips,
     "serve_load.json": check_serve_load,
     "serve_mlserver.json": check_serve_mlserver,
+    "edge_triton.json": check_edge_triton,
     "statistics_coverage.json": check_coverage,
     "benchmark.json": check_benchmark,
     **{f"{name.replace('-', '_')}.json": lambda _, name=name: check_evidence(name) for name in EVIDENCE},
