@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,7 +151,8 @@ def test_the_flag_is_short_for_the_option(tmp_path: Path, monkeypatch: pytest.Mo
 
     def note(config: Any, overrides: Any, **_: Any) -> Any:
         given.append(load_config(config, overrides).config.training.track)
-        return type("Run", (), {"manifest": manifest, "path": tmp_path})
+        facts = SimpleNamespace(facts={})
+        return SimpleNamespace(manifest=manifest, path=tmp_path, load=lambda *_, **__: facts)
 
     monkeypatch.setattr("attncem.training.train.train", note)
     assert main(["train", "--track"]) == 0

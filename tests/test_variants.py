@@ -287,7 +287,7 @@ def test_adam_counts_the_steps_in_which_it_fits(tmp_path: Path, tiny: dict[str, 
 def own_step(trainer: _Trainer, z: Tensor, y: Tensor, now: float) -> None:
     trainer.objective.set_rates(now)
     with SideStream() as side:
-        trainer.objective._surrogate_step(trainer.objective.functions, z.clone().requires_grad_(), y, side)
+        trainer.objective._surrogate_step(trainer.objective.functions, z.clone().requires_grad_(), y, None, side)
 
 
 def test_the_first_update_after_a_warm_up_is_that_without_one(tiny: dict[str, Any]) -> None:
