@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from evidence import lean, outside
+from evidence import lean, outside, selective
 from evidence.source import Setting, Source
 from evidence.words import front_end, table, table_of
 
@@ -199,6 +199,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "lean_identity": partial(lean.identity, SOURCE),
     "lean_recommended": partial(lean.recommended_table, SOURCE),
     "lean_disagreements": partial(lean.disagreements, SOURCE),
+    "selective_demo": partial(selective.selective_table, SOURCE, "selective-demo"),
+    "selective_demo_ratios": partial(selective.ratios, SOURCE, "selective-demo"),
+    "selective_cifar10": partial(selective.selective_table, SOURCE, "selective-cifar10"),
 }
 """Tables by their name on a page."""
 

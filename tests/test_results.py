@@ -17,6 +17,7 @@ import pytest
 import torch
 
 import benchmarks.__main__ as benchmark
+from attncem.base.texts.titles import FROM_SENT
 from attncem.campaigns.choosing import LEVELS
 from attncem.campaigns.demonstration import SUITES
 from attncem.campaigns.expansion import digest, expand
@@ -315,6 +316,38 @@ def test_the_words_about_doubts_on_cifar10_are_the_numbers() -> None:
         assert all(of["mse"][0] > guess for row, of in errors[1][place].items() if row != "class mean")
 
 
+def test_the_words_about_selective_clients_are_the_numbers() -> None:
+    """Nats and ratios that docs/less-to-release.md names in sentences."""
+    words = " ".join((ROOT / "docs/less-to-release.md").read_text(encoding="utf-8").split())
+    selective = script("write_result_tables").selective
+    made = read_results(RESULTS / "selective_demo.json")
+    arms = {(one.arm, one.weight): one for one in selective.measured(made)}
+
+    def mean(read: Callable[[CellResult], float | None], arm: str, weight: float = 1) -> float:
+        return fmean(arms[arm, weight].over_seeds(read))
+
+    nats = {arm: mean(lambda cell: selective.leak(LIMIT, cell), arm) for arm, weight in arms if weight == 1}
+    over = mean(lambda cell: selective.leak("over_all", cell), "uniform")
+    assert (
+        f"({nats['uniform']:.1f} against {nats['full']:.1f} nats at λ 1)" in words
+        and f"({over:.1f} nats) would" in words
+    )
+    assert f"from {nats['uniform']:.1f} to {nats['doubt']:.1f} nats" in words
+    assert f"`gated-doubt` is at {nats['gated-doubt']:.1f} nats, `worst` at {nats['worst']:.1f}" in words
+    accuracy = {arm: mean(selective.accuracy, arm) for arm in nats}
+    assert f"an accuracy {100 * (accuracy['uniform'] - accuracy['doubt']):.1f} points lower" in words
+    ratios = selective.ratios(script("write_result_tables").SOURCE, "selective-demo")
+    assert "- doubt, λ 1: 1.08" in ratios and "the ratio falls to 1.08" in words
+    shares = [value for one in arms.values() for value in one.over_seeds(lambda cell: selective.sending(cell, "share"))]
+    assert f"up to {100 * (max(shares) - 0.2):.1f} points above" in words
+    heads = [
+        mean(lambda cell: selective.sending(cell, "alone"), *key) - mean(selective.accuracy, *key)
+        for key in arms
+        if key[0] != "full"
+    ]
+    assert min(heads) > -0.01, "each head alone is at least as accurate, up to the spread"
+
+
 def check_evidence(name: str) -> None:
     """The cells are the campaign's in their order; those that are missing are named, as the page then does."""
     file = f"{name.replace('-', '_')}.json"
@@ -337,7 +370,8 @@ def check_evidence(name: str) -> None:
         for asked, audit in zip(table.audits, row.audits, strict=False):
             if not asked.rows.keys() <= BOUNDS:
                 assert audit.attacks is not None and audit.strongest in audit.attacks
-                assert audit.attacks.keys() <= asked.rows.keys()
+                twins = {f"{name}{FROM_SENT}" for name in asked.rows if own.release.selective}
+                assert audit.attacks.keys() <= asked.rows.keys() | twins
     assert (RESULTS / file).read_text(encoding="utf-8") == results_text(table)
 
 
