@@ -307,6 +307,7 @@ def figure(source: Source) -> bytes | None:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("nats that one release leaks at most (95 % limit)")
         axes.set_ylabel("accuracy %")
+        _label(axes, [(one, ink.of(budgets.index(one.budget))) for one in shown])
         axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         return ""
 
@@ -322,9 +323,39 @@ def _points(axes: Any, rows: Sequence[Measured], color: str, budget: int) -> Non
             continue
         style = {"color": color, "markersize": 5, "linestyle": "", "label": f"{wording.count(budget)}, {kind}"}
         axes.plot(*zip(*places, strict=True), marker_of(place), **style)
-        for one, where in zip(some, places, strict=True):
-            words = one.arm.name.replace("-", " ") if one.is_code else _short(one)
-            axes.annotate(words, where, (4, 3), textcoords="offset points", fontsize=6.5, color=color)
+
+
+_PLACES = ((5, 3, "left"), (5, -9, "left"), (-5, 3, "right"), (-5, -9, "right"), (5, 12, "left"), (5, -18, "left"))
+"""Where the words of a point may stand, in points from it, the preferred place first."""
+_SIZE = 6.5
+
+
+def _label(axes: Any, rows: Sequence[tuple[Measured, str]]) -> None:
+    """The words of every point, each in the first place where it covers neither a point nor other words."""
+    scale = 72 / axes.figure.dpi
+    spots = [axes.transData.transform((one.leak(LIMIT), 100 * one.accuracy.mean)) * scale for one, _ in rows]
+    taken, end = [(x - 3, y - 3, x + 3, y + 3) for x, y in spots], axes.bbox.x1 * scale
+    for (one, color), (x, y) in zip(rows, spots, strict=True):
+        words = one.arm.name.replace("-", " ") if one.is_code else _short(one)
+        wide = 0.6 * _SIZE * len(words)
+        boxes = [
+            (left := x + right if side == "left" else x + right - wide, y + up, left + wide, y + up + _SIZE)
+            for right, up, side in _PLACES
+        ]
+        free = (place for place, box in enumerate(boxes) if box[2] < end and not any(map(partial(_cover, box), taken)))
+        chosen = next(free, 0)
+        taken.append(boxes[chosen])
+        right, up, side = _PLACES[chosen]
+        where = one.leak(LIMIT), 100 * one.accuracy.mean
+        axes.annotate(words, where, (right, up), textcoords="offset points", ha=side, fontsize=_SIZE, color=color)
+
+
+Box = tuple[float, float, float, float]
+
+
+def _cover(one: Box, other: Box) -> bool:
+    """Whether two boxes (left, low, right, high) overlap."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _short(one: Measured) -> str:
