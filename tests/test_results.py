@@ -319,12 +319,12 @@ def test_the_words_about_doubts_on_cifar10_are_the_numbers() -> None:
 def test_the_words_about_selective_clients_are_the_numbers() -> None:
     """Nats and ratios that docs/less-to-release.md names in sentences."""
     words = " ".join((ROOT / "docs/less-to-release.md").read_text(encoding="utf-8").split())
-    selective = script("write_result_tables").selective
-    made = read_results(RESULTS / "selective_demo.json")
-    arms = {(one.arm, one.weight): one for one in selective.measured(made)}
+    tables = script("write_result_tables")
+    selective = tables.selective
+    arms = {(arm.name, arm.weight): arm for arm in tables.SOURCE.arms("selective-demo")}
 
-    def mean(read: Callable[[CellResult], float | None], arm: str, weight: float = 1) -> float:
-        return fmean(arms[arm, weight].over_seeds(read))
+    def mean(read: Callable[[Any], float | None], arm: str, weight: float = 1) -> float:
+        return fmean(selective.over_seeds(arms[arm, weight], read))
 
     nats = {arm: mean(lambda cell: selective.leak(LIMIT, cell), arm) for arm, weight in arms if weight == 1}
     over = mean(lambda cell: selective.leak("over_all", cell), "uniform")
@@ -334,14 +334,18 @@ def test_the_words_about_selective_clients_are_the_numbers() -> None:
     )
     assert f"from {nats['uniform']:.1f} to {nats['doubt']:.1f} nats" in words
     assert f"`gated-doubt` is at {nats['gated-doubt']:.1f} nats, `worst` at {nats['worst']:.1f}" in words
-    accuracy = {arm: mean(selective.accuracy, arm) for arm in nats}
+    accuracy = {arm: mean(selective.score, arm) for arm in nats}
     assert f"an accuracy {100 * (accuracy['uniform'] - accuracy['doubt']):.1f} points lower" in words
-    ratios = selective.ratios(script("write_result_tables").SOURCE, "selective-demo")
+    ratios = selective.ratios(tables.SOURCE, "selective-demo")
     assert "- doubt, λ 1: 1.08" in ratios and "the ratio falls to 1.08" in words
-    shares = [value for one in arms.values() for value in one.over_seeds(lambda cell: selective.sending(cell, "share"))]
+    shares = [
+        value
+        for one in arms.values()
+        for value in selective.over_seeds(one, lambda cell: selective.sending("share", cell))
+    ]
     assert f"up to {100 * (max(shares) - 0.2):.1f} points above" in words
     heads = [
-        mean(lambda cell: selective.sending(cell, "alone"), *key) - mean(selective.accuracy, *key)
+        mean(lambda cell: selective.sending("alone", cell), *key) - mean(selective.score, *key)
         for key in arms
         if key[0] != "full"
     ]

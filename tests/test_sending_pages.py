@@ -269,7 +269,7 @@ def test_seeds_of_one_model_have_a_mean_and_a_curve_each(tmp_path: Path, lang: s
 
 def test_an_audit_looks_for_another_share_than_was_asked_for() -> None:
     asked = SimpleNamespace(config=SimpleNamespace(release=ReleaseOptions(when="unsure", share=0.1)))
-    asked.checkpoint = SimpleNamespace(facts={"release": {"images": 500}})
+    asked.selection = {"images": 500}
     (result,) = _share(SimpleNamespace(subject=asked, selective=facts()))  # type: ignore[arg-type]
     assert result.code == "share_differs" and result.values["chosen_on"] == 500
     assert _share(SimpleNamespace(subject=asked, selective=None)) == []  # type: ignore[arg-type]

@@ -151,10 +151,10 @@ def test_the_flag_is_short_for_the_option(tmp_path: Path, monkeypatch: pytest.Mo
 
     def note(config: Any, overrides: Any, **_: Any) -> Any:
         given.append(load_config(config, overrides).config.training.track)
-        facts = SimpleNamespace(facts={})
-        return SimpleNamespace(manifest=manifest, path=tmp_path, load=lambda *_, **__: facts)
+        return SimpleNamespace(manifest=manifest, path=tmp_path)
 
     monkeypatch.setattr("attncem.training.train.train", note)
+    monkeypatch.setattr("attncem.cli.verbs.train._show_selection", lambda run: None)
     assert main(["train", "--track"]) == 0
     assert main(["train"]) == 0
     assert given == ["tensorboard", None]

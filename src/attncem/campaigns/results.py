@@ -27,7 +27,7 @@ from attncem.records.ledger import joined
 from attncem.records.metrics import ACCURACY
 from attncem.records.on_device import References, read_choice, worth_of
 from attncem.records.runs import RunDirectory
-from attncem.records.score import Score
+from attncem.records.score import KEPT_DIGITS
 from attncem.records.sending import kept_sending
 
 _NUMBERS = re.compile(r"\[\s+([-0-9.e+,\s]+?)\s+\]")
@@ -35,8 +35,6 @@ SEARCH = "search.yaml"
 """File name of a search's request in its folder."""
 _HASH = 16
 """Letters of the hash of a cell's options."""
-_DIGITS = 6
-"""Decimal digits of a measure: far below its interval."""
 
 
 @dataclass(frozen=True)
@@ -254,7 +252,7 @@ def _cell(folder: CampaignFolder, view: CellView, audits: list[AuditResult]) -> 
         client_timed_on=manifest.get("client_timed_on"),
         training_seconds=round(manifest["training_seconds"], 3),
         training_images=images,
-        validation_accuracy=None if best is None else round(best, _DIGITS),
+        validation_accuracy=None if best is None else round(best, KEPT_DIGITS),
         steps=manifest.get("steps"),
         config=_configs_of(folder, view.cell.id)[0],
         alone=alone,
@@ -266,20 +264,20 @@ def _alone(view: CellView, run: RunDirectory) -> dict[str, Interval] | None:
     if view.cell.budget is None:
         return None
     choice = read_choice(run)
-    return {name: _interval(score) for name, score in choice.scores.items()} if choice else {}
+    return {name: score.kept for name, score in choice.scores.items()} if choice else {}
 
 
 def _found(audit: AuditResult) -> CellAudit:
     probes = {row.name: _scores(row) for row in audit.rows if row.ok and row.kind == "probe"}
     balanced = None if audit.accuracy is None else audit.accuracy.balanced
     return CellAudit(
-        accuracy=None if audit.accuracy is None else _interval(audit.accuracy),
+        accuracy=None if audit.accuracy is None else audit.accuracy.kept,
         strongest=audit.strongest or None,
         attacks={row.name: {**_scores(row), "reliable": row.verdict.reliable} for row in audit.attacks},
         probes=probes or None,
         seconds=round(audit.seconds, 2),
         row_seconds={row.name: round(row.seconds, 2) for row in audit.rows if row.ok},
-        balanced_accuracy=None if balanced is None else round(balanced, _DIGITS),
+        balanced_accuracy=None if balanced is None else round(balanced, KEPT_DIGITS),
         judged=audit.state,
         leaks={name: kept(leak) for name, leak in leaks_of(audit).items()} or None,
         sending=None if audit.plan.selective is None else kept_sending(audit.plan.selective),
@@ -287,8 +285,4 @@ def _found(audit: AuditResult) -> CellAudit:
 
 
 def _scores(row: Row) -> dict[str, Any]:
-    return {name: _interval(score) for name, score in row.scores.items()}
-
-
-def _interval(score: Score) -> Interval:
-    return [round(value, _DIGITS) for value in (score.mean, score.low, score.high)]
+    return {name: score.kept for name, score in row.scores.items()}

@@ -78,9 +78,9 @@ def stage_facts(stage: ChannelOptions) -> dict[str, Any]:
 
 
 def _decision(opened: OpenRun) -> DecisionFacts | None:
-    if opened.model.head is None or opened.checkpoint is None:
+    if opened.model.head is None:
         return None
-    return DecisionFacts(float(opened.model.threshold), float(opened.checkpoint.facts["release"]["share"]))
+    return DecisionFacts(float(opened.model.threshold), float(opened.selection["share"]))
 
 
 def nats_of(audits: Sequence[AuditResult], runtimes: int) -> dict[str, float]:

@@ -147,7 +147,7 @@ class Case:
         assert self.looked is not None, "a client without a head sends every image"
         view, chosen = copy.copy(self), ~self.looked.sent
         view.x, view.y = self.every[0][chosen], self.every[1][chosen]
-        learned = ("learned", "learner")
+        learned = ("learned", "learner", "choice")
         view.remembered = {key: kept for key, kept in self.remembered.items() if key in learned or key[0] in learned}
         return view
 

@@ -89,6 +89,11 @@ class OpenRun:
         return "" if self.checkpoint is None else self.checkpoint.name
 
     @property
+    def selection(self) -> Mapping[str, Any]:
+        """What the checkpoint keeps of its threshold (`records/selection.py`); empty where every image is sent."""
+        return {} if self.checkpoint is None else self.checkpoint.facts.get("release") or {}
+
+    @property
     def differentiable(self) -> bool:
         """Whether gradients pass through the encoder; false for an ONNX file."""
         return passes_gradients(self.model.encoder)

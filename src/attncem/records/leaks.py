@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from attncem.records.bounds import NEAR_CEILING
 from attncem.records.leak import Leak
 from attncem.records.metrics import METRICS
+from attncem.records.score import KEPT_DIGITS
 from attncem.records.sending import share_interval
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ _LIMITING = ("leakage", "code_entropy", "surrogate_leakage")
 """Certificates whose measured bound may be the limit: the first that has one, whatever the numbers are."""
 _SMALL = 0.01
 """Nats below this have two decimals."""
-_DIGITS = 6
-"""Decimal digits in a file of results: far below the interval."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,7 @@ def leaks_of(audit: AuditResult) -> dict[str, Leak]:
 
 def have_equal_scale(leaks: Sequence[Leak], measure: str) -> bool:
     """Whether numbers of the leak are of as many releases or candidates; those of InfoNCE are in its ceiling."""
-    ceilings = {leak.ceiling and round(leak.ceiling, _DIGITS) for leak in leaks if measure == INFONCE}
+    ceilings = {leak.ceiling and round(leak.ceiling, KEPT_DIGITS) for leak in leaks if measure == INFONCE}
     return len({leak.count for leak in leaks}) <= 1 and len(ceilings) <= 1
 
 
@@ -223,8 +222,8 @@ def _can_have(audit: AuditResult, row: Row, measure: str) -> bool:
 
 def kept(leak: Leak) -> dict[str, Any]:
     """A number as a file of results keeps it: its interval, and what differs from the defaults."""
-    interval = [round(value, _DIGITS) for value in (leak.mean, leak.low, leak.high)]
-    ceiling = None if leak.ceiling is None else round(leak.ceiling, _DIGITS)
+    interval = [round(value, KEPT_DIGITS) for value in (leak.mean, leak.low, leak.high)]
+    ceiling = None if leak.ceiling is None else round(leak.ceiling, KEPT_DIGITS)
     others = {"by": leak.by, "count": leak.count, "vacuous": leak.vacuous, "ceiling": ceiling}
     others["at_ceiling"] = leak.at_ceiling
     return {"interval": interval, **{name: value for name, value in others.items() if value}}

@@ -6,6 +6,9 @@ from dataclasses import field
 
 from attncem.base.record import Record
 
+KEPT_DIGITS = 6
+"""Decimal digits of a number in a file of results: far below its interval."""
+
 
 class Score(Record):
     """One measure over images: its mean with a 95 % bootstrap interval, its 5th and 95th percentile, the mean of each
@@ -21,6 +24,11 @@ class Score(Record):
     per_class: list[float | None] = field(default_factory=list)
     median: float | None = None
     per_class_p05: list[float | None] = field(default_factory=list)
+
+    @property
+    def kept(self) -> list[float]:
+        """Mean, low and high with the digits that a file of results keeps."""
+        return [round(value, KEPT_DIGITS) for value in (self.mean, self.low, self.high)]
 
     @property
     def balanced(self) -> float | None:

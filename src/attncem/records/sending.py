@@ -13,14 +13,13 @@ from attncem.base.record import Record
 from attncem.base.texts import written
 from attncem.records.audit import AuditPlan, Row
 from attncem.records.findings import Finding, finding
-from attncem.records.score import Score
+from attncem.records.score import KEPT_DIGITS, Score
 from attncem.records.selective import Selective
 from attncem.records.statistics import Interval, difference_apart
 
 MOST_APART = 0.02
 """A share of sent images further than this from the share that was asked for is reported."""
 _NORMAL = 1.96
-_DIGITS = 6
 
 
 class KeptSending(Record):
@@ -41,20 +40,16 @@ class KeptSending(Record):
 
 def kept_sending(facts: Selective) -> KeptSending:
     """The facts of an audit for a file of results."""
-    on_sent = None if facts.alone_on_sent is None else round(facts.alone_on_sent, _DIGITS)
+    on_sent = None if facts.alone_on_sent is None else round(facts.alone_on_sent, KEPT_DIGITS)
     return KeptSending(
-        round(facts.threshold, _DIGITS),
-        round(facts.share, _DIGITS),
+        round(facts.threshold, KEPT_DIGITS),
+        round(facts.share, KEPT_DIGITS),
         facts.num_sent,
         facts.num_images,
-        _interval(facts.alone),
-        _interval(facts.all_sent),
+        facts.alone.kept,
+        facts.all_sent.kept,
         on_sent,
     )
-
-
-def _interval(score: Score) -> list[float]:
-    return [round(value, _DIGITS) for value in (score.mean, score.low, score.high)]
 
 
 def share_interval(facts: Selective) -> tuple[float, float]:

@@ -59,9 +59,10 @@ def _train(known: argparse.Namespace, rest: Sequence[str]) -> None:
 def _show_selection(run: RunDirectory) -> None:
     """What a client with a head sends, and whether the wanted accuracy is reached; nothing for the others."""
     from attncem.base.record import read
+    from attncem.records.checkpoints import read_facts
     from attncem.records.selection import Selection
 
-    kept = run.load("best", optimizer=False).facts.get("release")
+    kept = read_facts(run.path / "checkpoints" / run.checkpoint_name("best")).get("release")
     if not kept:
         return
     chosen = read(Selection, kept, run.path)

@@ -259,9 +259,9 @@ def _plan(case: Case, chosen: LoadedSuite) -> AuditPlan:
 
 def _share(case: Case) -> list[Finding]:
     """A finding where another share of the images is sent than the run asked for."""
-    checkpoint = case.subject.checkpoint
-    facts = {} if checkpoint is None else checkpoint.facts.get("release") or {}
-    return share_findings(case.selective, case.subject.config.release.wanted_share, int(facts.get("images", 0)))
+    subject = case.subject
+    chosen_on = int(subject.selection.get("images", 0))
+    return share_findings(case.selective, subject.config.release.wanted_share, chosen_on)
 
 
 def _copies(case: Case) -> list[Finding]:

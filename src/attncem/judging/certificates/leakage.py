@@ -111,7 +111,9 @@ def ground_of(case: Case, options: AnyOptions | None = None) -> Ground:
     key = "ground", chosen.name, chosen.cells, chosen.axes, chosen.clusters
     if (*key, releases) not in case.remembered:
         draws = 1 if noise.fresh_before else releases
-        wanted = _choice(case, noise, chosen, key).best(noise.std, 16 ** ((draws.bit_length() - 1) // 4))
+        wanted = _choice(case, noise, chosen, ("choice", *key[1:])).best(
+            noise.std, 16 ** ((draws.bit_length() - 1) // 4)
+        )
         coding, judged = _judged(case, noise, wanted)
         values = noise.together(releases, lambda count: judged.values(noise.std, count))
         case.remembered[*key, releases] = Ground(noise, releases, coding, values)

@@ -37,8 +37,7 @@ def over_all(case: Case, nats: Numbers | float, assumptions: list[str]) -> dict[
 
 def _share_sent(case: Case, asked: bool) -> float:
     """The probability that an image is sent, or is not, by the validation images; never 0 or 1."""
-    checkpoint = case.subject.checkpoint
-    facts = {} if checkpoint is None else checkpoint.facts.get("release") or {}
+    facts = case.subject.selection
     share, count = float(facts.get("share", 0.5)), int(facts.get("images", 0))
     smooth = (share * count + 1) / (count + 2)
     return smooth if asked else 1 - smooth
