@@ -34,7 +34,8 @@ from attncem.records.listing import client_mark
 from attncem.records.on_device import Reference, worth_of
 from attncem.records.prediction import Candidate, Decision, Prediction
 from attncem.records.runs import RunDirectory
-from attncem.records.sending import kept_sending, share_findings, share_interval, twin_of
+from attncem.records.sending import kept_sending, share_findings, twin_of
+from attncem.records.statistics import share_interval
 from attncem.records.study.results import study_of_results
 from attncem.records.study.runs import load_runs
 from attncem.reporting import (
@@ -151,10 +152,12 @@ def test_the_interval_of_the_share_covers_it_in_95_of_100_samples() -> None:
     import numpy as np
 
     drawn = np.random.default_rng(0).binomial(1000, 0.2, size=2000)
-    ends = {int(sent): share_interval(facts(int(sent))) for sent in set(drawn)}
+    ends = {int(sent): share_interval(facts(int(sent)).share, 1000) for sent in set(drawn)}
     covered = np.mean([ends[int(sent)][0] <= 0.2 <= ends[int(sent)][1] for sent in drawn])
     assert 0.935 < covered < 0.965
-    assert share_interval(facts(0))[0] == 0.0 and share_interval(facts(1000))[1] == pytest.approx(1.0)
+    assert share_interval(facts(0).share, 1000)[0] == 0.0 and share_interval(facts(1000).share, 1000)[
+        1
+    ] == pytest.approx(1.0)
 
 
 # twins

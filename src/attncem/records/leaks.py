@@ -15,7 +15,7 @@ from attncem.records.bounds import NEAR_CEILING
 from attncem.records.leak import Leak
 from attncem.records.metrics import METRICS
 from attncem.records.score import KEPT_DIGITS
-from attncem.records.sending import share_interval
+from attncem.records.statistics import share_interval
 
 if TYPE_CHECKING:
     from attncem.records.audit import AuditResult, Row
@@ -90,7 +90,7 @@ def over_all(audit: AuditResult) -> Leak | None:
 def share_sent(audit: AuditResult) -> Leak | None:
     """The share of the images that the client sends; None where it sends every image."""
     facts = audit.plan.selective
-    return None if facts is None else Leak(facts.share, *share_interval(facts))
+    return None if facts is None else Leak(facts.share, *share_interval(facts.share, facts.num_images))
 
 
 def not_sent(audit: AuditResult) -> Leak | None:

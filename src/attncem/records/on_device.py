@@ -21,8 +21,7 @@ from attncem.records.findings import Finding, finding
 from attncem.records.run_files import LEFT_BEHIND
 from attncem.records.runs import RunDirectory
 from attncem.records.score import Score
-from attncem.records.statistics import Interval, difference_apart, welch_interval
-from attncem.records.study.arms import Estimate
+from attncem.records.statistics import Estimate, difference_apart, welch_interval
 
 FILE = "on_device.json"
 _LEAST = 0.9
@@ -270,7 +269,7 @@ def worth_of(pairs: Sequence[tuple[Estimate, Estimate, Reference]]) -> Worth:
     names = list(dict.fromkeys(reference.name for _, _, reference in pairs))
     ends: tuple[float, float] | None = None
     if len(pairs) == 1:
-        apart = difference_apart(_interval(defended[0]), _interval(alone[0]))
+        apart = difference_apart(defended[0], alone[0])
         ends = apart.low, apart.high
     elif len(names) == len(pairs):
         ends = welch_interval([it.mean for it in defended], [it.mean for it in alone])
@@ -288,7 +287,3 @@ def worth_of(pairs: Sequence[tuple[Estimate, Estimate, Reference]]) -> Worth:
         names,
         all(reference.same_recipe for _, _, reference in pairs),
     )
-
-
-def _interval(score: Estimate) -> Interval:
-    return Interval(score.mean, score.low, score.high)

@@ -13,13 +13,12 @@ from attncem.base.record import Record
 from attncem.base.texts import written
 from attncem.records.audit import AuditPlan, Row
 from attncem.records.findings import Finding, finding
-from attncem.records.score import KEPT_DIGITS, Score
+from attncem.records.score import KEPT_DIGITS
 from attncem.records.selective import Selective
-from attncem.records.statistics import Interval, difference_apart
+from attncem.records.statistics import NORMAL, difference_apart
 
 MOST_APART = 0.02
 """A share of sent images further than this from the share that was asked for is reported."""
-_NORMAL = 1.96
 
 
 class KeptSending(Record):
@@ -52,27 +51,15 @@ def kept_sending(facts: Selective) -> KeptSending:
     )
 
 
-def share_interval(facts: Selective) -> tuple[float, float]:
-    """The 95 % interval of the share that is sent of images of this kind (Wilson)."""
-    count, share, square = facts.num_images, facts.share, _NORMAL**2
-    middle = (share + square / (2 * count)) / (1 + square / count)
-    half = _NORMAL / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
-
-
 def sending_findings(plan: AuditPlan) -> list[Finding]:
     """A finding where the server adds nothing to the client's own answers, on the same images."""
     facts = plan.selective
     if facts is None or facts.together.mean > facts.alone.mean:
         return []
-    apart = difference_apart(_ends(facts.together), _ends(facts.alone))
+    apart = difference_apart(facts.together, facts.alone)
     shown = written("on_device.less") if apart.high < 0 else written("on_device.no_gain")
     together, alone, share = (100 * value for value in (facts.together.mean, facts.alone.mean, facts.share))
     return [finding("sending_not_worth_it", together=together, alone=alone, share=share, shown=shown)]
-
-
-def _ends(score: Score) -> Interval:
-    return Interval(score.mean, score.low, score.high)
 
 
 def share_findings(facts: Selective | None, asked: float | None, chosen_on: int) -> list[Finding]:
@@ -82,7 +69,7 @@ def share_findings(facts: Selective | None, asked: float | None, chosen_on: int)
     """
     if facts is None or asked is None or abs(facts.share - asked) <= MOST_APART:
         return []
-    chance = _NORMAL * math.sqrt(asked * (1 - asked) * (1 / max(1, chosen_on) + 1 / facts.num_images))
+    chance = NORMAL * math.sqrt(asked * (1 - asked) * (1 / max(1, chosen_on) + 1 / facts.num_images))
     values: dict[str, Any] = {"share": 100 * facts.share, "asked": 100 * asked, "chance": 100 * chance}
     return [finding("share_differs", **values, images=facts.num_images, chosen_on=chosen_on)]
 

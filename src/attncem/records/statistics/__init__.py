@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from attncem.records.statistics.fronts import common_slope, error_at, pareto, place, slope
 from attncem.records.statistics.images import (
+    NORMAL,
+    Estimate,
     Interval,
     bootstrap_mean,
     bootstrap_ratio,
@@ -11,6 +13,7 @@ from attncem.records.statistics.images import (
     compare_images,
     difference_apart,
     mean_limit,
+    share_interval,
 )
 from attncem.records.statistics.seeds import (
     adjust,
@@ -23,6 +26,8 @@ from attncem.records.statistics.seeds import (
 )
 
 __all__ = [
+    "NORMAL",
+    "Estimate",
     "Interval",
     "adjust",
     "bootstrap_mean",
@@ -39,6 +44,7 @@ __all__ = [
     "place",
     "ratio_interval",
     "seed_summary",
+    "share_interval",
     "slope",
     "smallest_p",
     "welch_interval",

@@ -6,11 +6,28 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attncem.records.comparison import Comparison, VerdictCode
+
+
+class Estimate(Protocol):
+    """A mean with the ends of its interval over images."""
+
+    @property
+    def mean(self) -> float:
+        """The mean over images."""
+
+    @property
+    def low(self) -> float:
+        """The lower end."""
+
+    @property
+    def high(self) -> float:
+        """The upper end."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +39,8 @@ class Interval:
     high: float
 
 
+NORMAL = 1.96
+"""Standard deviations of a normal distribution on each side that hold 95 %."""
 _BATCH_ELEMENTS = 500_000
 """Resamples are drawn in chunks of about this many numbers, which fit the CPU cache; the draws do not change."""
 _KEPT_ELEMENTS = 50_000_000
@@ -112,7 +131,7 @@ def compare_images(
 
 
 def compare_apart(
-    first: Interval, second: Interval, counts: tuple[int, int], *, a: str = "a", b: str = "b", measure: str = ""
+    first: Estimate, second: Estimate, counts: tuple[int, int], *, a: str = "a", b: str = "b", measure: str = ""
 ) -> Comparison:
     """Two runs by their means and intervals only, where no pairs are available."""
     found = difference_apart(first, second)
@@ -133,8 +152,8 @@ def compare_apart(
     )
 
 
-def difference_apart(a: Interval, b: Interval) -> Interval:
-    """The difference a − b of two intervals (Zou and Donner 2008), treated as independent.
+def difference_apart(a: Estimate, b: Estimate) -> Interval:
+    """The difference a − b of two estimates (Zou and Donner 2008), treated as independent.
 
     It is too wide where both saw the same images.
     """
@@ -142,6 +161,14 @@ def difference_apart(a: Interval, b: Interval) -> Interval:
     below = math.hypot(a.mean - a.low, b.high - b.mean)
     above = math.hypot(a.high - a.mean, b.mean - b.low)
     return Interval(difference, difference - below, difference + above)
+
+
+def share_interval(share: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share of so many images (Wilson)."""
+    square = NORMAL**2
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    half = NORMAL / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _verdict(difference: Interval) -> VerdictCode:

@@ -18,24 +18,8 @@ from attncem.records.leak import Leak
 from attncem.records.leaks import LEAKS, have_equal_scale, leak_of, private_of
 from attncem.records.metrics import ACCURACY, METRICS
 from attncem.records.runs import RunDirectory
-from attncem.records.statistics import adjust, compare_arms, pareto, seed_summary
+from attncem.records.statistics import Estimate, adjust, compare_arms, pareto, seed_summary
 from attncem.records.study.keys import AuditKind
-
-
-class Estimate(Protocol):
-    """A mean with the ends of its interval over images."""
-
-    @property
-    def mean(self) -> float:
-        """The mean over images."""
-
-    @property
-    def low(self) -> float:
-        """The lower end."""
-
-    @property
-    def high(self) -> float:
-        """The upper end."""
 
 
 class Audited(Protocol):

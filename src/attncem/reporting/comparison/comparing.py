@@ -26,9 +26,8 @@ from attncem.records.metrics import ACCURACY, shown_in
 from attncem.records.run_comparison import CommonAudit, ComparedRun, Group, Quantity, RunsComparison
 from attncem.records.score import Score
 from attncem.records.sending import kept_sending
-from attncem.records.statistics import Interval, adjust, compare_apart, compare_arms, compare_images, seed_summary
+from attncem.records.statistics import Estimate, adjust, compare_apart, compare_arms, compare_images, seed_summary
 from attncem.records.study import AuditKind, grouping
-from attncem.records.study.arms import Estimate
 from attncem.records.study.grouping import JudgedArm
 from attncem.records.study.leaking import nats_disagree
 from attncem.records.study.runs import SHORT, JudgedRun, load_runs
@@ -300,11 +299,7 @@ def _over_images(a: JudgedArm, b: JudgedArm, quantity: Quantity, audits: Audits)
     first, second = (_found(run, quantity, audits) for run in (one, two))
     assert first is not None and second is not None
     counts = _count(one, quantity, audits), _count(two, quantity, audits)
-    return compare_apart(_interval(first), _interval(second), counts, a=a.name, b=b.name, measure=quantity.title)
-
-
-def _interval(score: Estimate) -> Interval:
-    return Interval(score.mean, score.low, score.high)
+    return compare_apart(first, second, counts, a=a.name, b=b.name, measure=quantity.title)
 
 
 def _count(run: JudgedRun, quantity: Quantity, audits: Audits) -> int:
