@@ -274,7 +274,7 @@ def test_two_processes_do_not_write_one_audit(run: Path, tmp_path: Path) -> None
 # what is kept
 
 
-def test_only_the_strongest_attacks_state_is_kept(whole: AuditResult) -> None:
+def test_of_attacks_with_as_many_releases_only_the_strongest_keeps_its_state(whole: AuditResult) -> None:
     folder = Path(whole.folder)
     assert whole.strongest in ("decoder small", "ridge")
     (state,) = folder.glob("*.safetensors")
@@ -359,5 +359,24 @@ def test_the_strongest_is_among_rows_with_the_same_number_of_releases(whole: Aud
     ledger.write(made_up("two", 0.1, releases=16), RowFiles(scores, state=b"two"))
     ledger.write(made_up("bound", 0.0, "certificate", scores={}), RowFiles())
     assert ledger.result().strongest == "one"
-    assert ledger.state_file("two") is None
     assert json.loads((ledger.path / "two.json").read_text())["releases"] == 16
+
+
+def test_the_strongest_attack_of_every_stop_of_the_live_page_keeps_its_state(
+    whole: AuditResult, tmp_path: Path
+) -> None:
+    facts = {
+        "one": (0.2, 1, b"one"),
+        "x16": (0.1, 16, b"x16"),
+        "weaker x16": (0.15, 16, b"no"),
+        "white box": (0.1, 1, None),
+        "x64": (0.01, 64, b"no stop"),
+        "better": (0.15, 1, b"better"),
+    }
+    ledger = Ledger.begin(tmp_path, replace(whole.plan, rows=list(facts), id="made-up"))
+    for name, (mean, releases, state) in facts.items():
+        scores = ImageScores(np.arange(4), {"mse": np.full(4, mean)})
+        ledger.write(made_up(name, mean, releases=releases), RowFiles(scores, state=state))
+    assert ledger.result().strongest == "white box"
+    kept = {name for name in facts if ledger.state_file(name) is not None}
+    assert kept == {"x16", "better"}, "the one behind a stronger attack without a state, and nothing between the stops"

@@ -91,7 +91,7 @@ class Row(Record):
     evaluation images that it used, with ``releases`` of each image and pixels changed by up to ``jitter`` grey levels;
     ``must_beat`` are the methods that it must beat. ``scores`` are by measure; so is ``chance``, the score of a probe
     that sees nothing. ``by`` is the attack whose pictures a probe used. An .npz file in the same folder holds per-image
-    values, and for the strongest attack a .safetensors file holds its learned state.
+    values; of the strongest attacks a .safetensors file holds the learned state (`records/ledger.py`).
     """
 
     name: str

@@ -5,7 +5,7 @@ ROW.json            the row, written after its other files: a row that has it is
 ROW.npz             per-image scores by measure, and `index`, their positions among the evaluation images
 pictures/           originals and reconstructions of some images
 joined.json         the join of the rows, written when an audit ends: keeps what needs per-image scores
-ROW.safetensors     the learned state of the strongest attack
+ROW.safetensors     the learned state of the strongest attack, and of the strongest one with a state at each of STOPS
 
 JSON files are sealed (`records/audit_seals.py`); the seal of a row also covers its .npz and .safetensors file. Both may
 be absent: archives of results do not contain them. A row that does not fit its seal has the outcome `damaged`.
@@ -45,7 +45,7 @@ from attncem.records.files import (
 )
 from attncem.records.findings import finding
 from attncem.records.image_scores import ImageScores, agrees, packed_scores, read_scores
-from attncem.records.joining import bases, join, losing
+from attncem.records.joining import bases, join, losing, strongest
 from attncem.records.repeating import damaged, repeat_command
 from attncem.records.shared_scores import Scores, Shared, shared_errors, with_averaging, with_rivals
 from attncem.records.sizes import LARGEST, check_unpacked
@@ -53,6 +53,8 @@ from attncem.records.sizes import LARGEST, check_unpacked
 PLAN = "audit.json"
 JOINED = "joined.json"
 PICTURES = "pictures"
+STOPS = (1, 16, 256)
+"""Numbers of releases at which the live page shows what the strongest attack rebuilds (`live/`)."""
 LARGEST_STATE = 64 * 2**20
 """Larger attack states, in bytes, are not kept."""
 _ROOM = 32 * 2**20
@@ -152,37 +154,42 @@ class Ledger:
         return "" if agrees(data, row) else f"{file.with_suffix('.json').name} or {file.name}"
 
     def write(self, row: Row, files: RowFiles) -> None:
-        """Write a row: its files first, the row itself last. Only the strongest attack's state is kept.
+        """Write a row: its files first, the row itself last. States of attacks that no page shows are removed.
 
         Files without a row do not count, so all of them are synced together before the row is written.
         """
-        state_file = self._file(row.name, "safetensors")
         written: dict[Path, str] = {}
 
         def put(file: Path, data: bytes) -> None:
             write_atomic(file, data, sync=False)
             written[file] = sha256(data)
 
+        state = files.state if files.state is not None and len(files.state) <= LARGEST_STATE else None
         with explain_os_error(self.path, _ADVICE):
             for name, data in (files.pictures or {}).items():
                 put(self.path / PICTURES / name, data)
             if files.scores is not None:
                 put(self._file(row.name, "npz"), packed_scores(files.scores))
-            leads = self._leads(row, files.scores)
-            if leads and files.state is not None and len(files.state) <= LARGEST_STATE:
-                put(state_file, files.state)
+            kept = self._keeping(row, files.scores, has_state=state is not None)
+            if state is not None and row.name in kept:
+                put(self._file(row.name, "safetensors"), state)
             _sync_files(written)
             hashes = {file.name: mark for file, mark in written.items() if file.parent == self.path}
             write_json(self._file(row.name, "json"), sealed(without_paths_in(row.to_dict()), self.plan.id, hashes))
-            for file in self.path.glob("*.safetensors") if leads else ():
-                if file != state_file:
+            stay = {self._file(name, "safetensors") for name in kept}
+            for file in self.path.glob("*.safetensors"):
+                if file not in stay:
                     file.unlink()
 
-    def _leads(self, row: Row, scores: ImageScores | None) -> bool:
-        """Whether a row that is not written yet is the strongest so far."""
+    def _keeping(self, row: Row, scores: ImageScores | None, *, has_state: bool) -> set[str]:
+        """The rows whose states stay once this row is written: the strongest attack, and the strongest of each stop."""
         rows = [*(old for old in self.rows() if old.name != row.name), row]
         shared = self._derived(rows, lambda name: scores if name == row.name else self.errors(name))
-        return join(self.plan, rows, shared.errors).strongest == row.name
+        stateful = [old for old in rows if (has_state if old is row else self._file(old.name, "safetensors").is_file())]
+        leads = join(self.plan, rows, shared.errors).strongest
+        return {leads, *(strongest(stateful, shared.errors, (stop, 0)) for stop in STOPS)} & {
+            it.name for it in stateful
+        }
 
     def result(self) -> AuditResult:
         """The join of the rows on disk."""
