@@ -22,7 +22,7 @@ from attncem.config.loading.load import load_config
 from attncem.config.options.run import RunConfig
 from attncem.training.capture import WARM_STEPS
 from attncem.training.engine import fastest_convolutions, limited_threads
-from attncem.training.train import _Trainer
+from attncem.training.trainer import Trainer
 
 Row = dict[str, Any]
 NOISE_STD = 0.025
@@ -143,7 +143,7 @@ def write_cifar10(folder: Path, train: int, test: int) -> None:
 class Ready:
     """A trainer that has taken its first steps, and a batch for further ones."""
 
-    trainer: _Trainer
+    trainer: Trainer
     images: Tensor
     labels: Tensor
 
@@ -164,7 +164,7 @@ def ready(setting: Setting, case: Case, options: Mapping[str, Any] = MappingProx
     free_memory()
     config = load_config(setting.config(case, FEW_IMAGES, epochs=2), dict(options)).config
     with limited_threads(config.threads), fastest_convolutions(setting.device):
-        trainer = _Trainer(config, None)
+        trainer = Trainer(config, None)
         trainer.model.train()
         trainer.objective.weight.fill_(0.1)
         trainer.objective.fitting.fill_(1)

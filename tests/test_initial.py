@@ -23,7 +23,8 @@ from attncem.records.runs import RunDirectory
 from attncem.training.build import build_model
 from attncem.training.engine import seeded
 from attncem.training.initial import start_from_given
-from attncem.training.train import _Trainer, train
+from attncem.training.train import train
+from attncem.training.trainer import Trainer
 
 MINI = DATASETS["fashion_mnist_mini"]
 
@@ -237,7 +238,7 @@ def test_the_baselines_weight_is_one_when_fine_tuning(tiny: dict[str, Any], give
     settings |= {"training.schedule.name": "constant", "training.warmup_epochs": 1, "training.optimizer.lr": 0.05}
 
     def weights(**more: str) -> list[float]:
-        trainer = _Trainer(load_config("demo", {**settings, **more}).config, None)
+        trainer = Trainer(load_config("demo", {**settings, **more}).config, None)
         return [trainer.objective.set_rates(now)[1] for now in (0.5, 1.5)]
 
     assert weights() == pytest.approx([0, 2 * 0.001 / 0.05])

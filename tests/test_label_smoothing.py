@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import attncem.training.capture as capture
-import attncem.training.train as training
+import attncem.training.trainer as training
 from attncem.base.progress import silent
 from attncem.base.seeding import make_generator
 from attncem.base.types import ConfigError
@@ -23,14 +23,15 @@ from attncem.config.loading.load import load_config
 from attncem.records.on_device import recipe_of
 from attncem.records.runs import RunDirectory
 from attncem.training.on_device import alone
-from attncem.training.train import _Trainer, train
+from attncem.training.train import train
+from attncem.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 S = "training.label_smoothing"
 
 
-def trainer(tiny: dict[str, Any], share: float, config: str = "demo", **overrides: Any) -> _Trainer:
-    return _Trainer(load_config(config, {**tiny, S: share, **overrides}).config, None)
+def trainer(tiny: dict[str, Any], share: float, config: str = "demo", **overrides: Any) -> Trainer:
+    return Trainer(load_config(config, {**tiny, S: share, **overrides}).config, None)
 
 
 def smoothed(logits: Tensor, y: Tensor, share: float) -> Tensor:
@@ -40,7 +41,7 @@ def smoothed(logits: Tensor, y: Tensor, share: float) -> Tensor:
     return -(target * logits.log_softmax(1)).sum(1).mean()
 
 
-def step_of(made: _Trainer, *, compiled: bool = False) -> tuple[dict[str, float], list[Tensor], Tensor, Tensor]:
+def step_of(made: Trainer, *, compiled: bool = False) -> tuple[dict[str, float], list[Tensor], Tensor, Tensor]:
     """One step: its numbers, the new weights, and the logits and labels before it."""
     objective, model = made.objective, made.model
     x, y = made.data.train.get(slice(0, 64))
@@ -81,8 +82,8 @@ def test_a_compiled_step_trains_as_a_plain_one(tiny: dict[str, Any], monkeypatch
 def test_validation_uses_the_labels(tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same weights have the same numbers, whatever they were trained with."""
     logged: list[dict[str, float]] = []
-    monkeypatch.setattr(_Trainer, "_log", lambda self, record: logged.append(record))
-    monkeypatch.setattr(_Trainer, "_stop_unless_finite", lambda *_: None)
+    monkeypatch.setattr(Trainer, "_log", lambda self, record: logged.append(record))
+    monkeypatch.setattr(Trainer, "_stop_unless_finite", lambda *_: None)
     for share in (0.0, 0.5):
         trainer(tiny, share)._validate(SimpleNamespace(epoch=1, step=1))  # type: ignore[arg-type]
     assert logged[0] == logged[1] and logged[0]["ce"] > 1

@@ -17,7 +17,8 @@ from attncem.base.types import ConfigError
 from attncem.config.loading.load import load_config
 from attncem.records.runs import RunDirectory
 from attncem.training.monitoring import Latch
-from attncem.training.train import _Trainer, train
+from attncem.training.train import train
+from attncem.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 
@@ -79,7 +80,7 @@ def test_it_is_measured_every_so_many_steps_and_the_last_is_shown(tmp_path: Path
 def test_the_value(tiny: dict[str, Any]) -> None:
     """Against two whole backward passes of the model itself, without channel noise to differ in."""
     settings = {"surrogate.name": "capacity", "training.penalty_weight": 3.0, "channel.noise_std": 1e-6}
-    trainer = _Trainer(load_config("demo", {**tiny, **settings}).config, None)
+    trainer = Trainer(load_config("demo", {**tiny, **settings}).config, None)
     assert trainer.objective.gradient_ratio is not None
     x, y = trainer.data.train.get(slice(0, 64))
     trainer.model.train()
@@ -100,14 +101,14 @@ def test_the_value(tiny: dict[str, Any]) -> None:
 
 
 def test_it_grows_with_the_weight_and_is_absent_without_one(tiny: dict[str, Any]) -> None:
-    trainer = _Trainer(load_config("demo", tiny).config, None)
+    trainer = Trainer(load_config("demo", tiny).config, None)
     assert trainer.objective.gradient_ratio is not None
     x, y = trainer.data.train.get(slice(0, 64))
     one, ten = (float(trainer.objective.gradient_ratio.measure(x, y, torch.tensor(w), 0)) for w in (1.0, 10.0))
     assert ten == pytest.approx(10 * one, rel=1e-3)
     assert float(trainer.objective.gradient_ratio.measure(x, y, torch.tensor(0.0), 0)) == 0
     for overrides in ({"training.gradient_ratio_every": 0}, {"training.penalty_weight": 0}):
-        assert _Trainer(load_config("demo", {**tiny, **overrides}).config, None).objective.gradient_ratio is None
+        assert Trainer(load_config("demo", {**tiny, **overrides}).config, None).objective.gradient_ratio is None
 
 
 class Uncopied(nn.Module):
@@ -136,7 +137,7 @@ def test_networks_that_cannot_be_copied_are_refused_before_a_folder_is_made(
         == "finished"
     )
     frozen = (Uncopied(learns=False), nn.Linear(12, 10))
-    assert _Trainer(load_config("demo", tiny).config, frozen).objective.gradient_ratio is None
+    assert Trainer(load_config("demo", tiny).config, frozen).objective.gradient_ratio is None
 
 
 # which classes are penalised

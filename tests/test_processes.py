@@ -27,7 +27,8 @@ from attncem.records.runs import RunDirectory, UnwrittenRun
 from attncem.training.engine import Engine, sgd
 from attncem.training.processes import World, joined, launched_processes
 from attncem.training.surrogates import SURROGATES
-from attncem.training.train import _for_launch, _help_to_train, _new_run, _train_locked, _Trainer, train
+from attncem.training.train import _for_launch, _help_to_train, _new_run, _train_locked, train
+from attncem.training.trainer import Trainer
 from contracts.test_surrogates import FEW, batch, label, make
 
 CPU = torch.device("cpu")
@@ -131,7 +132,7 @@ def test_two_processes_equal_one(tmp_path: Path, tiny: dict[str, Any]) -> None:
     config = load_config("demo-none", settings_of(tiny, processes=2)).config
     with joined(2, CPU, help_with_everything, (config,)) as world:
         found = everything(world)
-        trainer = _Trainer(config, modules(), world)
+        trainer = Trainer(config, modules(), world)
         run = _new_run(trainer, tmp_path / "run", modules(), None)
         with run.locked():
             _train_locked(trainer, run, silent)

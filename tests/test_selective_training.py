@@ -28,7 +28,8 @@ from attncem.records.run_files import CheckpointFacts
 from attncem.records.runs import RunDirectory
 from attncem.training.build import build_model
 from attncem.training.on_device import alone
-from attncem.training.train import _Trainer, train
+from attncem.training.train import train
+from attncem.training.trainer import Trainer
 from editing import edit_config
 
 Make = Callable[..., Path]
@@ -363,7 +364,7 @@ def test_a_compiled_step_is_the_plain_one(tiny: dict[str, Any], monkeypatch: pyt
     config, weights = load_config("demo-none", {**options, "training.batch_size": 64}).config, []
     torch._dynamo.reset()
     for fast in (False, True):
-        made = _Trainer(config, None).objective
+        made = Trainer(config, None).objective
         made.begin_epoch(0)
         made.set_rates(1.0)
         functions = made.functions.compiled() if fast else made.functions

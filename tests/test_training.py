@@ -38,7 +38,8 @@ from attncem.training.engine import limited_threads
 from attncem.training.health import spans
 from attncem.training.initial import time_left
 from attncem.training.surrogates import SURROGATES
-from attncem.training.train import _Trainer, train
+from attncem.training.train import train
+from attncem.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 STEPS = 15
@@ -216,7 +217,7 @@ def test_one_backward_equals_the_documents_two(
     tiny: dict[str, Any], options: tuple[str, ...], lr: float, lr_weight: float
 ) -> None:
     config = two_pass_config(tiny, options, lr)
-    trainer = _Trainer(config, None)
+    trainer = Trainer(config, None)
     trainer.model.double()  # so that the order of sums does not hide a wrong factor
     trainer.surrogate.double()
     images, y = trainer.data.train.get(slice(0, 64))
@@ -260,13 +261,13 @@ def two_pass_config(tiny: dict[str, Any], options: tuple[str, ...], lr: float) -
     return load_config("demo", [*small, *options, *schedule, *strength]).config
 
 
-def fit_if_needed(trainer: _Trainer, x: Tensor, y: Tensor) -> None:
+def fit_if_needed(trainer: Trainer, x: Tensor, y: Tensor) -> None:
     if trainer.surrogate.needs_refresh:
         with torch.no_grad():
             trainer.surrogate.refresh([(trainer.model.encode(x), y)])
 
 
-def two_pass_gradients(trainer: _Trainer, x: Tensor, y: Tensor, lr_weight: float) -> tuple[list[Tensor], list[Tensor]]:
+def two_pass_gradients(trainer: Trainer, x: Tensor, y: Tensor, lr_weight: float) -> tuple[list[Tensor], list[Tensor]]:
     """The documents' order: penalty backward, keep a copy, zero, classification backward, then merge."""
     model, surrogate = copy.deepcopy(trainer.model).train(), copy.deepcopy(trainer.surrogate)
     encoder = list(model.encoder.parameters())
@@ -295,7 +296,7 @@ def test_the_surrogates_own_weights_learn_after_the_warmup(
 ) -> None:
     overrides = {**tiny, "surrogate.learn": learn, "training.warmup_epochs": 1}
     config = load_config("demo", overrides).config
-    start = {name: value.clone() for name, value in _Trainer(config, None).surrogate.state_dict().items()}
+    start = {name: value.clone() for name, value in Trainer(config, None).surrogate.state_dict().items()}
     run = train(config, out=tmp_path / "run", progress=silent)
     for epoch, moved in ((1, False), (2, moves)):
         now = run.load(f"epoch-0000{epoch}").weights["surrogate"]
@@ -478,7 +479,7 @@ def test_a_rate_that_blows_up_the_batch_norms_ends_as_failed(tmp_path: Path, tin
 @pytest.mark.parametrize("name", SURROGATES)
 def test_the_marks_of_a_surrogate_are_no_failure(tiny: dict[str, Any], name: str) -> None:
     settings = {**tiny, "surrogate.name": name, **({"training.penalty_weight": 0} if name == "none" else {})}
-    trainer = _Trainer(load_config("demo", settings).config, None)
+    trainer = Trainer(load_config("demo", settings).config, None)
     assert trainer.endless == ({"surrogate.risk"} if name == "hybrid" else set())
     weights, state = trainer.trainable.weights(), trainer.trainable.optimizer_state()
     assert broken_tensor(weights, state, trainer.endless) is None
@@ -818,7 +819,7 @@ def test_the_best_checkpoint_lies_in_the_selection_window(
     best: int,
     kept: list[int],
 ) -> None:
-    monkeypatch.setattr(_Trainer, "_validate", lambda self, progress: accuracies[progress.epoch - 1])
+    monkeypatch.setattr(Trainer, "_validate", lambda self, progress: accuracies[progress.epoch - 1])
     settings = {"training__epochs": 6, "training__selection_window": 0.5, "training__checkpoint_every": every}
     run = train_tiny(tmp_path / "run", "demo-none", tiny, training__batch_size=250, **settings)
     assert run.manifest["best"]["epoch"] == best

@@ -25,7 +25,8 @@ from attncem.records.runs import RunDirectory
 from attncem.training.capture import SideStream
 from attncem.training.surrogates.hybrid import HybridCEM
 from attncem.training.surrogates.slot import SlotCrossAttentionCEM
-from attncem.training.train import _Trainer, train
+from attncem.training.train import train
+from attncem.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 TABLES = {name: presets(name) for name in ("gated", "slot", "hybrid")}
@@ -167,24 +168,24 @@ def variant_options(name: str) -> dict[str, Any]:
     return {f"surrogate.{key}": value for key, value in options.items()}
 
 
-def two_pass_trainer(tiny: dict[str, Any], name: str, lr: float, **more: Any) -> _Trainer:
+def two_pass_trainer(tiny: dict[str, Any], name: str, lr: float, **more: Any) -> Trainer:
     settings = {"training.schedule.name": "constant", "training.penalty_schedule.name": "cem_lr"}
     strength = {"training.optimizer.lr": lr, "training.penalty_weight": 0.7, "training.warmup_epochs": 0}
     config = load_config("demo", {**tiny, **variant_options(name), **settings, **strength, **more}).config
-    trainer = _Trainer(config, None)
+    trainer = Trainer(config, None)
     trainer.model.double().train()  # so that the order of sums does not hide a wrong factor
     trainer.surrogate.double()
     return trainer
 
 
-def mark_classes(trainer: _Trainer, x: Tensor, y: Tensor) -> None:
+def mark_classes(trainer: Trainer, x: Tensor, y: Tensor) -> None:
     if isinstance(trainer.surrogate, HybridCEM):
         with torch.no_grad():
             trainer.surrogate(trainer.model.encode(x), y)
         trainer.surrogate.refresh([])
 
 
-def two_pass_gradients(trainer: _Trainer, x: Tensor, y: Tensor, lr_weight: float) -> tuple[list[Tensor], list[Tensor]]:
+def two_pass_gradients(trainer: Trainer, x: Tensor, y: Tensor, lr_weight: float) -> tuple[list[Tensor], list[Tensor]]:
     """The documents' order: penalty backward, keep a copy, zero, classification backward, then merge."""
     model, surrogate = copy.deepcopy(trainer.model), copy.deepcopy(trainer.surrogate)
     encoder = list(model.encoder.parameters())
@@ -204,7 +205,7 @@ def two_pass_gradients(trainer: _Trainer, x: Tensor, y: Tensor, lr_weight: float
     return [p.grad + scale * g for p, g in zip(encoder, kept, strict=True) if p.grad is not None], own
 
 
-def taken_gradients(trainer: _Trainer, x: Tensor, y: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def taken_gradients(trainer: Trainer, x: Tensor, y: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """The gradients that one step hands to the optimisers: the encoder's and the own weights'."""
     encoder: list[Tensor] = []
     own: list[Tensor] = []
@@ -266,7 +267,7 @@ def test_the_early_shut_off_begins_when_the_warm_up_ends(tmp_path: Path, tiny: d
 
 def test_the_warm_up_is_told_to_the_slots_of_a_hybrid(tiny: dict[str, Any]) -> None:
     config = load_config("demo", {**tiny, "surrogate.name": "hybrid", "training.warmup_epochs": 1}).config
-    trainer = _Trainer(config, None)
+    trainer = Trainer(config, None)
     assert isinstance(trainer.surrogate, HybridCEM)
     for now, on in ((0.5, False), (1.0, True)):
         trainer.objective.set_rates(now)
@@ -284,7 +285,7 @@ def test_adam_counts_the_steps_in_which_it_fits(tmp_path: Path, tiny: dict[str, 
     assert steps_of(run) == {15.0}
 
 
-def own_step(trainer: _Trainer, z: Tensor, y: Tensor, now: float) -> None:
+def own_step(trainer: Trainer, z: Tensor, y: Tensor, now: float) -> None:
     trainer.objective.set_rates(now)
     with SideStream() as side:
         trainer.objective._surrogate_step(trainer.objective.functions, z.clone().requires_grad_(), y, None, side)
@@ -293,7 +294,7 @@ def own_step(trainer: _Trainer, z: Tensor, y: Tensor, now: float) -> None:
 def test_the_first_update_after_a_warm_up_is_that_without_one(tiny: dict[str, Any]) -> None:
     moved = []
     for steps in (0, 40):
-        trainer = _Trainer(load_config("demo", {**tiny, "training.warmup_epochs": 1}).config, None)
+        trainer = Trainer(load_config("demo", {**tiny, "training.warmup_epochs": 1}).config, None)
         x, y = trainer.data.train.get(slice(0, 64))
         z = trainer.model.encode(x).detach()
         before = [p.detach().clone() for p in trainer.surrogate.parameters()]
@@ -327,7 +328,7 @@ def test_the_warm_up_leaves_weights_in_the_main_optimiser_alone(
     chosen = {"surrogate.variant": variant, "surrogate.own_optimizer": "main"}
     settings = {**tiny, **chosen, "training.warmup_epochs": 1}
     config = load_config("demo", settings).config
-    start = {name: value.clone() for name, value in _Trainer(config, None).surrogate.state_dict().items()}
+    start = {name: value.clone() for name, value in Trainer(config, None).surrogate.state_dict().items()}
     run = train(config, out=tmp_path / "run", progress=silent)
     for epoch, moved in ((1, False), (2, True)):
         now = run.load(f"epoch-0000{epoch}").weights["surrogate"]
@@ -346,7 +347,7 @@ def test_slots_of_hybrid_000_renormalise() -> None:
     attentions = []
     for name in ("hybrid", "slot"):
         config = load_config(f"{name}-{'000' if name == 'hybrid' else '001'}").config
-        surrogate = _Trainer(config, None).surrogate
+        surrogate = Trainer(config, None).surrogate
         part = surrogate.slot if isinstance(surrogate, HybridCEM) else surrogate
         assert isinstance(part, SlotCrossAttentionCEM)
         attentions.append(part.slot_attention.renormalise)

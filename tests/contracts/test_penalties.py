@@ -30,7 +30,8 @@ from attncem.training.penalties import PENALTIES, Penalty
 from attncem.training.penalties.adversarial import AdversarialDecoder
 from attncem.training.penalties.distance_correlation import corrected_distance_correlation, distance_correlation
 from attncem.training.penalties.vib import VariationalBottleneck, gaussian_rate
-from attncem.training.train import _Trainer, train
+from attncem.training.train import train
+from attncem.training.trainer import Trainer
 
 SHAPE, IMAGE, EPOCHS = (4, 4, 4), (1, 16, 16), 8
 CLASSES, NOISE = 10, 0.1
@@ -605,7 +606,7 @@ def test_the_noise_of_the_bound_is_what_z_meets_first() -> None:
         assert load_config({"channel": stages}).config.first_gaussian_std == pytest.approx(expected)
         settings = {"channel": stages, "penalties": {"name": "vib"}, "model.width": 4}
         if expected:
-            trainer = _Trainer(load_config("demo-none", settings).config, None)
+            trainer = Trainer(load_config("demo-none", settings).config, None)
             penalty = trainer.objective.penalties["vib"]
             assert penalty.noise_std == pytest.approx(expected)
             assert penalty.num_classes == 10

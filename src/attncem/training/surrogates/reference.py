@@ -12,23 +12,16 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from attncem.config.options.surrogate_base import ScheduledFloorOptions
 from attncem.training.surrogates.base import Surrogate
 from attncem.training.surrogates.capacity import CapacityPenalty
-from attncem.training.surrogates.gated import DimensionGate, GatedAttentionCEM
+from attncem.training.surrogates.gated import GatedAttentionCEM
 from attncem.training.surrogates.gmm import GaussianMixtureCEM
 from attncem.training.surrogates.hybrid import HybridCEM
 from attncem.training.surrogates.kmeans import KMeansCEM
 from attncem.training.surrogates.logdet import LogDetPenalty
-from attncem.training.surrogates.projection import (
-    LinearProjection,
-    PointwiseProjection,
-    PositionProjection,
-    Projection,
-    RandomProjection,
-)
-from attncem.training.surrogates.slot import GatedCrossAttention, SlotAttention, SlotCrossAttentionCEM
-from attncem.training.surrogates.slot_attention import FeedForward
+from attncem.training.surrogates.reference_parts import dimension_gate, floor_of, normalise, project, soft
+from attncem.training.surrogates.reference_slot import slot_class
+from attncem.training.surrogates.slot import SlotCrossAttentionCEM
 
 
 class Reference(Protocol):
@@ -136,7 +129,7 @@ def slot_reference(surrogate: Surrogate, z: Tensor, y: Tensor, noise: Tensor | N
             continue
         drawn = z.new_zeros(options.num_slots, options.slot_dim) if noise is None else noise[label].to(z)
         with torch.no_grad():
-            per_class[label] = _slot_class(surrogate, samples, drawn, share)
+            per_class[label] = slot_class(surrogate, samples, drawn, share)
         loss = loss + share * per_class[label]
         processed += share
     return (loss / processed if options.divide_by_processed and processed else loss), per_class
@@ -247,7 +240,7 @@ def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float, doubts: 
     options = surrogate.options
     weights = _attention(surrogate, z, doubts)
     x = z.flatten(1)
-    x = _normalise(x) if options.variance_space == "layernorm" else x
+    x = normalise(x) if options.variance_space == "layernorm" else x
     mean, variance = _moments(x, weights.tolist())
     if options.small_sample_correction:
         variance = variance / (1 - (weights**2).sum()) if doubts else variance * len(x) / (len(x) - 1)
@@ -255,7 +248,7 @@ def _gated_class(surrogate: GatedAttentionCEM, z: Tensor, share: float, doubts: 
         variance = variance.sum().reshape(1)
     entries = _statistic(surrogate, variance)
     if surrogate.dimension_gate is not None:
-        entries = entries * _dimension_gate(surrogate.dimension_gate, variance, options.gamma)
+        entries = entries * dimension_gate(surrogate.dimension_gate, variance, options.gamma)
     if options.snr_gate:
         ratio = variance / (mean**2 + options.gamma)
         entries = entries * torch.sigmoid(options.snr_sharp * (ratio - options.snr_thresh))
@@ -271,8 +264,8 @@ def _attention(surrogate: GatedAttentionCEM, z: Tensor, doubts: list[float] | No
     pooling = surrogate.pooling
     scores = []
     for sample in z:
-        x = _project(pooling.projection, sample)
-        x = _normalise(x) if surrogate.options.layer_norm else x
+        x = project(pooling.projection, sample)
+        x = normalise(x) if surrogate.options.layer_norm else x
         hidden = torch.tanh(pooling.value_weight @ x) * torch.sigmoid(pooling.gate_weight @ x)
         scores.append((pooling.score_weight * hidden).sum())
     powers = torch.exp(torch.stack(scores) - max(scores))
@@ -284,178 +277,17 @@ def _attention(surrogate: GatedAttentionCEM, z: Tensor, doubts: list[float] | No
     return weights
 
 
-def _project(projection: Projection, sample: Tensor) -> Tensor:
-    if isinstance(projection, PointwiseProjection):
-        channels_first = sample.T if sample.dim() == 2 else sample
-        positions = channels_first.reshape(channels_first.shape[0], -1)
-        mixed = torch.stack([projection.channel_weight @ column for column in positions.T], 1)
-        return projection.weight @ mixed.reshape(-1)
-    x = sample.reshape(-1)
-    if isinstance(projection, LinearProjection):
-        for weight in projection.weights:
-            x = weight @ x
-    if isinstance(projection, RandomProjection):
-        x = projection.weight @ x
-    return x
-
-
-def _normalise(x: Tensor) -> Tensor:
-    """LayerNorm without affine over the last dimension."""
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / torch.sqrt((centred**2).mean(-1, keepdim=True) + 1e-5)
-
-
-def _floor(surrogate: GatedAttentionCEM | SlotCrossAttentionCEM | KMeansCEM | GaussianMixtureCEM) -> float:
-    """τ from the options; a scheduled one from its buffer."""
-    options = surrogate.options
-    if isinstance(options.variance_floor, ScheduledFloorOptions):
-        return float(surrogate.floor.current)
-    if options.variance_floor is not None:
-        return options.variance_floor
-    relative = options.var_threshold * surrogate.noise_std**2
-    if isinstance(surrogate, GaussianMixtureCEM):
-        return relative + surrogate.options.gamma
-    return max(relative, 1e-8) if isinstance(surrogate, SlotCrossAttentionCEM) else relative
-
-
 def _statistic(surrogate: GatedAttentionCEM, variance: Tensor) -> Tensor:
-    options, floor = surrogate.options, _floor(surrogate)
+    options, floor = surrogate.options, floor_of(surrogate)
     if options.statistic == "capacity":
         return 0.5 * torch.log(1 + variance / surrogate.noise_std**2)
     excess = torch.log(variance + options.gamma) - math.log(floor + options.gamma)
     if options.statistic == "hinge":
         return torch.clamp(excess, min=0)
     if options.statistic == "difference":
-        return torch.clamp(_soft(excess, options.softness), min=options.difference_bound)
+        return torch.clamp(soft(excess, options.softness), min=options.difference_bound)
     beta = options.softplus_beta
     return torch.log(1 + torch.exp(beta * (excess - options.margin_m))) / beta
-
-
-def _soft(excess: Tensor, softness: float | None) -> Tensor:
-    """Each excess e as e / (1 + exp(−e/T))."""
-    if softness is None:
-        return excess
-    return torch.stack([e / (1 + torch.exp(-e / softness)) for e in excess])
-
-
-def _slot_class(surrogate: SlotCrossAttentionCEM, z: Tensor, noise: Tensor, share: float) -> Tensor:
-    options = surrogate.options
-    x = torch.stack([_normalise(row) for sample in z for row in _tokens(surrogate.projection, sample)])
-    slots = _slots(surrogate.slot_attention, x, noise)
-    enhanced = torch.stack([_enhance(surrogate.cross_attention, row, slots) for row in x])
-    raw = options.variance_space == "raw"
-    value = z.new_zeros(())
-    if options.moments == "class":
-        value = _slot_entries(surrogate, enhanced.mean(0), enhanced.var(0, unbiased=True)).mean()
-    else:
-        space = z.flatten(1) if raw else enhanced
-        responsibilities = _responsibilities(surrogate, enhanced if raw else x, slots)
-        responsibilities = torch.stack([part.mean(0) for part in responsibilities.chunk(len(z))])
-        powers = [
-            max(float(column.sum()) / len(z), 1e-6) ** _scalar(surrogate, "slot_power") for column in responsibilities.T
-        ]
-        for power, column in zip(powers, responsibilities.T, strict=True):
-            weights = column / column.sum()
-            mean = weights @ space
-            variance = sum(
-                (w * (row - mean) ** 2 for w, row in zip(weights, space, strict=True)), torch.zeros_like(mean)
-            )
-            if options.small_slot_correction:
-                variance = variance + (weights**2).sum() * space.var(0, unbiased=True)
-            value = value + power / sum(powers) * _slot_entries(surrogate, mean, variance).mean()
-    if options.class_gate:
-        slope, offset = _scalar(surrogate, "class_gate_a"), _scalar(surrogate, "class_gate_b")
-        value = value / (1 + math.exp(-slope * (share - offset)))
-    return value
-
-
-def _tokens(projection: Projection, sample: Tensor) -> list[Tensor]:
-    if not isinstance(projection, PositionProjection):
-        return [_project(projection, sample)]
-    positions = sample if sample.dim() == 2 else sample.reshape(sample.shape[0], -1).T
-    return [projection.weight @ position for position in positions]
-
-
-def _scalar(surrogate: SlotCrossAttentionCEM, name: str) -> float:
-    value = float(surrogate.scalars[name])
-    free = name in ("snr_thresh", "margin_m", "class_gate_b")
-    return value if free else math.log(1 + math.exp(value))
-
-
-def _slots(attention: SlotAttention, x: Tensor, noise: Tensor) -> Tensor:
-    size = x.shape[1]
-    keys = [attention.to_k.weight @ _normalise(row) for row in x]
-    values = [attention.to_v.weight @ _normalise(row) for row in x]
-    slots = list(attention.slot_mu + torch.exp(attention.slot_log_sigma) * noise)
-    for _ in range(attention.rounds):
-        queries = [attention.to_q.weight @ _normalise(slot) / math.sqrt(size) for slot in slots]
-        shares = [torch.softmax(torch.stack([key @ q for q in queries]) / size**0.25, 0) + 1e-8 for key in keys]
-        for index, slot in enumerate(slots):
-            column = torch.stack([row[index] for row in shares])
-            column = column / column.sum() if attention.renormalise else column
-            update = sum((w * v for w, v in zip(column, values, strict=True)), torch.zeros_like(slot))
-            state = attention.gru(update.unsqueeze(0), slot.unsqueeze(0)).squeeze(0)
-            slots[index] = state + _feed_forward(attention.mlp, _normalise(state))
-    return torch.stack(slots)
-
-
-def _enhance(attention: GatedCrossAttention, x: Tensor, slots: Tensor) -> Tensor:
-    context = [_normalise(slot) for slot in slots]
-    query = (attention.to_q.weight @ _normalise(x)).chunk(attention.num_heads)
-    keys = [(attention.to_k.weight @ slot).chunk(attention.num_heads) for slot in context]
-    values = [(attention.to_v.weight @ slot).chunk(attention.num_heads) for slot in context]
-    read = []
-    for head, part in enumerate(query):
-        scores = torch.stack([part @ key[head] for key in keys]) / math.sqrt(len(part))
-        weights = torch.softmax(scores, 0)
-        read.append(sum((w * v[head] for w, v in zip(weights, values, strict=True)), torch.zeros_like(part)))
-    y = x + torch.tanh(attention.alpha_xattn) * (attention.proj.weight @ torch.cat(read) + attention.proj.bias)
-    return y + torch.tanh(attention.alpha_ffn) * _feed_forward(attention.ffn, _normalise(y))
-
-
-def _feed_forward(layer: FeedForward, x: Tensor) -> Tensor:
-    return layer.outer.weight @ torch.relu(layer.inner.weight @ x + layer.inner.bias) + layer.outer.bias
-
-
-def _responsibilities(surrogate: SlotCrossAttentionCEM, x: Tensor, slots: Tensor) -> Tensor:
-    temperature = _scalar(surrogate, "assign_temp")
-    rows = []
-    for row in x:
-        cosines = torch.stack([row @ slot / (row.norm() * slot.norm()) for slot in slots])
-        rows.append(torch.softmax(temperature * cosines, 0))
-    return torch.stack(rows)
-
-
-def _dimension_gate(gate: DimensionGate, variance: Tensor, gamma: float) -> Tensor:
-    hidden = torch.relu(gate.inner.weight @ _normalise(torch.log(variance + gamma)) + gate.inner.bias)
-    return torch.sigmoid(gate.outer.weight @ hidden + gate.outer.bias)
-
-
-def _slot_entries(surrogate: SlotCrossAttentionCEM, mean: Tensor, variance: Tensor) -> Tensor:
-    options = surrogate.options
-    if options.statistic != "capacity":
-        variance = torch.clamp(variance, min=options.eps_var)
-    entries = _slot_statistic(surrogate, variance)
-    if surrogate.dimension_gate is not None:
-        entries = entries * _dimension_gate(surrogate.dimension_gate, variance, options.gamma)
-    if options.snr_gate:
-        ratio = variance / (mean**2 + options.gamma)
-        sharp, threshold = _scalar(surrogate, "snr_sharp"), _scalar(surrogate, "snr_thresh")
-        entries = entries * torch.sigmoid(sharp * (ratio - threshold))
-    return entries
-
-
-def _slot_statistic(surrogate: SlotCrossAttentionCEM, variance: Tensor) -> Tensor:
-    options = surrogate.options
-    if options.statistic == "capacity":
-        return 0.5 * torch.log(1 + variance / surrogate.noise_std**2)
-    excess = torch.log(variance + options.gamma) - math.log(_floor(surrogate) + options.gamma)
-    if options.statistic == "hinge":
-        return torch.clamp(excess, min=0)
-    if options.statistic == "difference":
-        return torch.clamp(_soft(excess, options.softness), min=options.difference_bound)
-    beta, margin = _scalar(surrogate, "softplus_beta"), _scalar(surrogate, "margin_m")
-    return torch.log(1 + torch.exp(beta * (excess - margin))) / beta
 
 
 def _kmeans_class(surrogate: KMeansCEM, x: Tensor, label: int) -> Tensor:
@@ -486,7 +318,7 @@ def _baseline_entropy(surrogate: KMeansCEM, variance: Tensor) -> Tensor:
     options = surrogate.options
     if not options.log_entropy:
         return variance + 0.001
-    return torch.clamp(torch.log((variance + options.gamma) / (_floor(surrogate) + options.gamma)), min=0)
+    return torch.clamp(torch.log((variance + options.gamma) / (floor_of(surrogate) + options.gamma)), min=0)
 
 
 def _gmm_class(surrogate: GaussianMixtureCEM, x: Tensor, label: int) -> Tensor:
@@ -506,7 +338,7 @@ def _gmm_class(surrogate: GaussianMixtureCEM, x: Tensor, label: int) -> Tensor:
             joint[:, k] = -math.inf
     powers = torch.exp(joint - joint.amax(1, keepdim=True))
     shares = powers / powers.sum(1, keepdim=True)
-    floor = _floor(surrogate)
+    floor = floor_of(surrogate)
     total = x.new_zeros(())
     for k, (mean, covariance) in enumerate(zip(surrogate.means[label], covariances, strict=True)):
         weight = float(surrogate.weights[label, k])

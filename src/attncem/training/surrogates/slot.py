@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +31,7 @@ from attncem.training.surrogates.slot_attention import (
     normalise,
     spread_over_classes,
 )
+from attncem.training.surrogates.slot_records import Drawn, SlotMoments, View
 from attncem.training.surrogates.statistic import above_floor, above_noise, variance_statistic
 
 __all__ = ["GatedCrossAttention", "SlotAttention", "SlotCrossAttentionCEM"]
@@ -49,42 +48,6 @@ CAUTION = (
     "learn=penalty trains slots, gates and scalars to lower their own penalty: on frozen features rob_loss falls to 0 "
     "while the spread stays; learn=fit and worst_case keep gates and scalars frozen."
 )
-
-
-@dataclass(frozen=True)
-class View:
-    """How the module sees a batch: enhanced samples [B, d] (positions [B·N, d]) and responsibilities [B, S]."""
-
-    enhanced: Tensor
-    responsibilities: Tensor
-
-    def detach(self) -> View:
-        """A copy without gradients."""
-        return View(self.enhanced.detach(), self.responsibilities.detach())
-
-
-class Drawn(NamedTuple):
-    """Noise of the slots of every group, [G, S, d]; after ``share`` also the shared views.
-
-    ``whole`` is the view of the whole groups, ``half`` the responsibilities in their first halves, with gradients.
-    """
-
-    noise: Tensor
-    whole: View | None = None
-    half: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class SlotMoments:
-    """Moments of every slot, one row each: mean and variance [G·S, D], mass [G, S] in samples; ``centre`` [G, D].
-
-    ``mean`` is relative to ``centre``, the mean of the class.
-    """
-
-    mean: Tensor
-    variance: Tensor
-    mass: Tensor
-    centre: Tensor
 
 
 class SlotCrossAttentionCEM(Surrogate):
