@@ -72,6 +72,13 @@ class Server:
         return self.process.wait(seconds)
 
 
+def without(folder: Path, *libraries: str) -> dict[str, str]:
+    """The environment of a server in which libraries cannot be imported."""
+    for name in libraries:
+        (folder / f"{name}.py").write_text(f"raise ImportError({name!r})\n")
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
+
+
 @contextmanager
 def serving(log: Path, bundles: Sequence[Path], *options: str, port: int = 0, **environment: str) -> Iterator[Server]:
     """A server on a free port, until the end of the block."""

@@ -246,39 +246,6 @@ def test_a_body_larger_than_z_allows_gets_413(server: Server, chunked: bool) -> 
     connection.close()
 
 
-def test_a_body_of_a_gigabyte_is_not_read(server: Server) -> None:
-    before = server.memory()
-    with server.socket() as connection:
-        connection.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {10**9}\r\n\r\n".encode())
-        answer = connection.recv(1 << 16)
-    assert answer.startswith(b"HTTP/1.1 413") and b"connection: close" in answer.lower()
-    assert server.memory() < before + 4096
-
-
-@pytest.mark.parametrize(
-    ("path", "status"), [(INFER, 413), ("/v2/models/none/infer", 404), ("/none", 404), ("/v2", 405)]
-)
-def test_a_body_without_end_is_not_read_to_its_end(server: Server, path: str, status: int) -> None:
-    part = b"100000\r\n" + b"x" * 0x100000 + b"\r\n"
-    with server.socket() as connection:
-        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
-        sent = 0
-        with pytest.raises(ConnectionError):
-            while sent < 200:
-                connection.sendall(part)
-                sent += 1
-    assert 16 <= sent < 40, "megabytes"
-    assert server.ask(path, {})[0] == (400 if path == INFER else status)
-
-
-@pytest.mark.parametrize("text", [b"\x00\x01\x02\r\n\r\n", b"GET v2 HTTP/9\r\n\r\n", b"GET /v2 HTTP/1.1\r\n\r\n"])
-def test_bytes_that_are_no_http_get_400_in_json(server: Server, text: bytes) -> None:
-    with server.socket() as connection:
-        connection.sendall(text)
-        answer = connection.recv(1 << 16)
-    assert answer.startswith(b"HTTP/1.1 400") and answer.endswith(b'{"error": "Invalid HTTP request received."}')
-
-
 def test_the_log_holds_routes_and_no_content(server: Server) -> None:
     marked = request(np.full((1, *SHAPE), 0.4142, np.float32), id="secret-id")
     server.ask(INFER, marked)

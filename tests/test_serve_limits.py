@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import shutil
 import signal
-import socket
 import sqlite3
-import ssl
 import stat
-import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +24,7 @@ from attncem.deploy.serving.model import ServedModel
 from attncem.deploy.serving.refusal import Refusal
 from attncem.deploy.serving.tokens import Counts, Token, holder, read_tokens
 from bundles import make_bundle
-from serving import INFER, Server, numbers, request, serving
+from serving import INFER, numbers, request, serving
 
 Z = numbers()
 PHONE, TABLET = "p" * 32, "t" * 32
@@ -174,61 +168,6 @@ def test_numbers_that_are_not_finite_do_not_leave_the_server(bundle: Path) -> No
     assert (status, answer["error"]) == (500, "the model computed numbers that are not finite")
 
 
-def test_slow_idle_and_half_closed_connections(bundle: Path, tmp_path: Path) -> None:
-    body = json.dumps(request(Z)).encode()
-    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n".encode()
-    with serving(tmp_path / "log", [bundle], "--seconds", "1") as server:
-        idle, slow_head, slow_body, half = (server.socket() for _ in range(4))
-        slow_head.sendall(head)
-        slow_body.sendall(head + b"\r\n" + body[:10])
-        half.sendall(head + b"\r\n" + body)
-        half.shutdown(socket.SHUT_WR)
-        assert everything(half).startswith(b"HTTP/1.1 200")
-        assert everything(idle) == b"" and everything(slow_head) == b""
-        late = everything(slow_body)
-        assert late.startswith(b"HTTP/1.1 408") and b"not complete within 1 s" in late
-        assert server.ask(INFER, request(Z))[0] == 200
-    assert "Traceback" not in (tmp_path / "log").read_text()
-
-
-def everything(connection: socket.socket) -> bytes:
-    """What a connection gives until the server closes it."""
-    with connection:
-        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
-
-
-def test_connections_have_a_largest_number(bundle: Path, tmp_path: Path) -> None:
-    with serving(tmp_path / "log", [bundle], "--connections", "2") as server, contextlib.ExitStack() as two:
-        for _ in range(2):
-            two.enter_context(server.socket())
-        time.sleep(0.1)
-        with server.socket() as third:
-            third.settimeout(5)
-            with contextlib.suppress(ConnectionResetError):  # or closed without one
-                third.sendall(b"GET /v2 HTTP/1.1\r\nHost: a\r\n\r\n")
-                assert third.recv(100) == b""
-        two.close()
-        time.sleep(0.1)
-        assert server.ask("/v2")[0] == 200
-
-
-def test_a_server_without_open_files_left_recovers(bundle: Path, tmp_path: Path, certificate: tuple[str, str]) -> None:
-    """Connections in a TLS handshake count nowhere, so they can take all open files."""
-    import resource
-
-    options = ["--tls-certificate", certificate[0], "--tls-key", certificate[1], "--seconds", "1"]
-    with serving(tmp_path / "log", [bundle], *options) as server:
-        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (60, 60))
-        many = [server.socket() for _ in range(100)]
-        time.sleep(0.5)
-        for connection in many:
-            connection.close()
-        time.sleep(1.2)
-        assert status_by_tls(server, ssl.create_default_context(cafile=certificate[0])) == 200
-    log = (tmp_path / "log").read_text()
-    assert "socket.accept() out of system resource (OSError)" in log and "Traceback" not in log
-
-
 def test_the_limit_of_open_files_is_raised_as_far_as_it_goes() -> None:
     import resource
 
@@ -367,80 +306,3 @@ def test_a_file_of_tokens_that_others_can_read_is_named(bundle: Path, tmp_path: 
 )
 def test_loopback_addresses(address: str, loopback: bool) -> None:
     assert is_loopback(address) == loopback
-
-
-# stop
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_finishes_what_was_accepted(bundle: Path, tmp_path: Path, number: int) -> None:
-    body = json.dumps(request(Z)).encode()
-    head = f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    with serving(tmp_path / "log", [bundle]) as server:
-        idle, busy = server.socket(), server.socket()
-        busy.sendall(head + body[:10])
-        time.sleep(0.1)
-        server.process.send_signal(number)
-        assert everything(idle) == b""
-        with pytest.raises(OSError):
-            server.socket()
-        busy.sendall(body[10:])
-        assert everything(busy).startswith(b"HTTP/1.1 200")
-        assert server.process.wait(10) == 0
-    assert (tmp_path / "log").read_text() == ""
-
-
-def test_a_second_interrupt_ends_at_once_without_a_traceback(bundle: Path, tmp_path: Path) -> None:
-    with serving(tmp_path / "log", [bundle]) as server:
-        slow = server.socket()
-        slow.sendall(f"POST {INFER} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n".encode())
-        time.sleep(0.1)
-        server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        assert server.process.poll() is None
-        server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(5) == 0
-        slow.close()
-    assert "Traceback" not in (tmp_path / "log").read_text()
-
-
-# TLS
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl makes the certificate of this test")
-    folder = tmp_path_factory.mktemp("tls")
-    files = folder / "cert.pem", folder / "key.pem"
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    place = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*made, *place, "-out", files[0], "-keyout", files[1]], check=True, capture_output=True)
-    return str(files[0]), str(files[1])
-
-
-def status_by_tls(server: Server, context: ssl.SSLContext) -> int:
-    connection = server.connect(context)
-    try:
-        connection.request("POST", INFER, json.dumps(request(Z)))
-        return connection.getresponse().status
-    finally:
-        connection.close()
-
-
-def test_tls_with_and_without_certificates_of_clients(
-    bundle: Path, tmp_path: Path, certificate: tuple[str, str]
-) -> None:
-    options = ["--tls-certificate", certificate[0], "--tls-key", certificate[1]]
-    trusting = ssl.create_default_context(cafile=certificate[0])
-    with serving(tmp_path / "log", [bundle], *options) as server:
-        assert status_by_tls(server, trusting) == 200
-        with pytest.raises(ssl.SSLCertVerificationError):
-            status_by_tls(server, ssl.create_default_context())
-    with serving(tmp_path / "log", [bundle], *options, "--tls-client-ca", certificate[0]) as server:
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            status_by_tls(server, trusting)
-        trusting.load_cert_chain(*certificate)
-        assert status_by_tls(server, trusting) == 200
-    assert "Traceback" not in (tmp_path / "log").read_text()

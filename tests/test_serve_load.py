@@ -25,7 +25,7 @@ import pytest
 from bundles import SHAPE, make_bundle, weights
 from fuzzing import amount, start
 from scripts import serve_load
-from serving import HEADER, INFER, Server, binary, numbers, request, serving
+from serving import HEADER, INFER, Server, binary, numbers, request, serving, without
 
 pytestmark = pytest.mark.slow
 Z = numbers(3)
@@ -174,9 +174,11 @@ def outcome(answer: bytes) -> str:
     return str(status)
 
 
-def test_fuzzed_requests_get_the_right_answer(bundle: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("missing", [(), ("httptools", "uvloop")], ids=["httptools", "h11"])
+def test_fuzzed_requests_get_the_right_answer(bundle: Path, tmp_path: Path, missing: tuple[str, ...]) -> None:
     count, chance, ended = amount(10_000), random.Random(start(0)), Counter[str]()
-    with serving(tmp_path / "log", [bundle], "--seconds", "5", "--log-requests") as server:
+    options = ["--seconds", "5", "--log-requests"]
+    with serving(tmp_path / "log", [bundle], *options, **without(tmp_path, *missing)) as server:
         for number in range(count):
             if number == count // 5:
                 before = server.memory()

@@ -14,3 +14,11 @@ def needed(name: str, extra: str = "serve") -> Any:
         return import_module(name)
     except ImportError as error:
         raise ConfigError(f"serving needs {name}: pip install 'attncem[{extra}]'") from error
+
+
+def optional(name: str) -> Any:
+    """A library that makes the server faster; None where it is missing."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return None

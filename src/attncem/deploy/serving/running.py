@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from attncem.base.types import ConfigError
-from attncem.deploy.serving.libraries import needed
+from attncem.deploy.serving.libraries import needed, optional
 from attncem.deploy.serving.limits import Limits
 
 if TYPE_CHECKING:
@@ -104,7 +104,14 @@ def serve(bundles: Sequence[str | Path], place: Place, limits: Limits, announce:
 
     with closing(service), bind(place.host, place.port, has_tokens=bool(service.tokens)) as listening, _to_stderr():
         server, url = _server(service, place, tls), shown(listening, tls=tls is not None)
-        asyncio.run(_serve(server, listening, lambda: announce(url, service.models)))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(server, listening, lambda: announce(url, service.models)))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Uvloop's loop where it is installed, else asyncio's."""
+    uvloop = optional("uvloop")
+    return None if uvloop is None else cast(Callable[[], asyncio.AbstractEventLoop], uvloop.new_event_loop)
 
 
 def _server(service: Service, place: Place, tls: ssl.SSLContext | None) -> uvicorn.Server:
