@@ -10,14 +10,22 @@
 const BITS = 22;
 const LOBES = 3;
 
-/** A picture scaled to another size. @param {Picture} picture @param {number} width @param {number} height @returns {Picture} */
+/**
+ * A picture scaled to another size. The order of the two passes is that of Pillow 13, and changes single levels: the
+ * height comes first where it loses more than twice as many lines as the width.
+ * @param {Picture} picture @param {number} width @param {number} height @returns {Picture}
+ */
 export function resize(picture, width, height) {
-  const wide = picture.width === width ? picture : scaledWidth(picture, width);
-  return wide.height === height ? wide : scaledHeight(wide, height);
+  const lost = picture.height - height;
+  const passes = [scaledWidth, scaledHeight];
+  if (lost > 0 && lost > 2 * (picture.width - width)) passes.reverse();
+  return passes.reduce((made, pass) => pass(made, width, height), picture);
 }
 
 /** @param {Picture} picture @param {number} width @returns {Picture} */
-function scaledWidth({ pixels, width: before, height, channels }, width) {
+function scaledWidth(picture, width) {
+  const { pixels, width: before, height, channels } = picture;
+  if (before === width) return picture;
   const scaled = new Uint8Array(height * width * channels);
   windows(before, width).forEach((window, x) => {
     for (let y = 0; y < height; y++)
@@ -27,8 +35,10 @@ function scaledWidth({ pixels, width: before, height, channels }, width) {
   return { pixels: scaled, width, height, channels };
 }
 
-/** @param {Picture} picture @param {number} height @returns {Picture} */
-function scaledHeight({ pixels, width, height: before, channels }, height) {
+/** @param {Picture} picture @param {number} _ @param {number} height @returns {Picture} */
+function scaledHeight(picture, _, height) {
+  const { pixels, width, height: before, channels } = picture;
+  if (before === height) return picture;
   const line = width * channels;
   const scaled = new Uint8Array(height * line);
   windows(before, height).forEach((window, y) => {

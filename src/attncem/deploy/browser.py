@@ -1,4 +1,4 @@
-"""The client for browsers that the package was built with (`edge/web/`): one script, onnxruntime's WebAssembly, licences."""
+"""The client for browsers (`edge/web/`) in this package: one script, the WebAssembly of onnxruntime, licences."""
 
 from __future__ import annotations
 
