@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from attncem import __version__
 from attncem.deploy.serving import protocol
 from attncem.deploy.serving.batching import Batcher
-from attncem.deploy.serving.body import Body, Store
+from attncem.deploy.serving.body import Store
+from attncem.deploy.serving.call import Call, Reply, json_reply
+from attncem.deploy.serving.deadline import Deadline
 from attncem.deploy.serving.limits import Limits
 from attncem.deploy.serving.metrics import TYPE, Metrics
 from attncem.deploy.serving.model import VERSION, ServedModel
@@ -30,7 +31,7 @@ log = logging.getLogger("attncem.serve")
 
 _GONE = 499
 """Status in metrics of a request whose client left."""
-Answering = Callable[[Request], Awaitable[Response]]
+Answering = Callable[[Call], Awaitable[Reply]]
 
 
 @dataclass
@@ -50,21 +51,21 @@ class Service:
         limits = {"rows": self.limits.batch, "queue": self.limits.queue}
         self.batchers = {name: Batcher(model.run, **limits) for name, model in self.models.items()}
 
-    async def infer(self, request: Request) -> Response:
+    async def infer(self, call: Call) -> Reply:
         """Answer one request for logits."""
-        token, model = holder(self.tokens, request.headers.get("authorization")), self._model(request)
+        token, model = holder(self.tokens, call.headers.get("authorization")), self._model(call)
         batcher = self.batchers[model.name]
         batcher.require_room()
-        length = request.headers.get(protocol.HEADER)
+        length = call.headers.get(protocol.HEADER.lower())
         largest = protocol.largest_body(model, self.limits.rows, binary=length is not None)
-        body = await request.state.body.read(largest, self.limits.seconds)
+        body = await call.body.read(largest, self.limits.seconds)
         asked = protocol.parse(body, length, model, self.limits.rows)
         protocol.check(asked, model)
         batcher.require_room()
         self._count(token, len(asked.z))
         answer = protocol.render(await self._computed(batcher, asked), asked, model)
         self.metrics.answered(model.name, token.name if token else "", len(asked.z))
-        return Response(answer.body, headers=dict(answer.headers))
+        return Reply(answer.body, answer.headers)
 
     def _count(self, token: Token | None, releases: int) -> None:
         if token is not None and self.counts is not None:
@@ -72,85 +73,84 @@ class Service:
 
     async def _computed(self, batcher: Batcher, asked: protocol.Asked) -> Any:
         try:
-            async with asyncio.timeout(self.limits.seconds):
+            with Deadline(self.limits.seconds):
                 return await batcher.answer(asked.z)
         except TimeoutError:
             raise busy(f"the answer was not computed within {self.limits.seconds:g} s") from None
 
-    def _model(self, request: Request) -> ServedModel:
+    def _model(self, call: Call) -> ServedModel:
         """The model that the address names; Refusal 404 where there is none."""
-        model = self.models.get(request.path_params["name"])
+        model = self.models.get(call.names["name"])
         if model is None:
             raise Refusal(404, f"this server has no such model; it has {', '.join(self.models)}")
-        if request.path_params.get("version", VERSION) != VERSION:
+        if call.names.get("version", VERSION) != VERSION:
             raise Refusal(404, f"{model.name} has the version {VERSION} only")
-        request.state.model = model.name
+        call.model = model.name
         return model
 
-    async def server(self, request: Request) -> Response:
+    async def server(self, call: Call) -> Reply:
         """Name, version and extensions of the server."""
-        holder(self.tokens, request.headers.get("authorization"))
-        return JSONResponse({"name": "attncem", "version": __version__, "extensions": ["binary_tensor_data"]})
+        holder(self.tokens, call.headers.get("authorization"))
+        return json_reply({"name": "attncem", "version": __version__, "extensions": ["binary_tensor_data"]})
 
-    async def live(self, request: Request) -> Response:
+    async def live(self, call: Call) -> Reply:
         """Whether the process answers; needs no token."""
-        return JSONResponse({"live": True})
+        return json_reply({"live": True})
 
-    async def ready(self, request: Request) -> Response:
+    async def ready(self, call: Call) -> Reply:
         """Whether the server takes requests; needs no token."""
         return self._readiness({})
 
-    async def model_ready(self, request: Request) -> Response:
+    async def model_ready(self, call: Call) -> Reply:
         """Whether a model takes requests."""
-        holder(self.tokens, request.headers.get("authorization"))
-        return self._readiness({"name": self._model(request).name})
+        holder(self.tokens, call.headers.get("authorization"))
+        return self._readiness({"name": self._model(call).name})
 
-    def _readiness(self, names: Mapping[str, str]) -> Response:
+    def _readiness(self, names: Mapping[str, str]) -> Reply:
         if self.stopping:
             raise Refusal(400, "the server is stopping")
-        return JSONResponse({**names, "ready": True})
+        return json_reply({**names, "ready": True})
 
-    async def model(self, request: Request) -> Response:
+    async def model(self, call: Call) -> Reply:
         """Metadata of a model: its tensors, card, fingerprint and identity."""
-        holder(self.tokens, request.headers.get("authorization"))
-        return JSONResponse(self._model(request).metadata())
+        holder(self.tokens, call.headers.get("authorization"))
+        return json_reply(self._model(call).metadata())
 
-    async def numbers(self, request: Request) -> Response:
+    async def numbers(self, call: Call) -> Reply:
         """The numbers for Prometheus."""
-        holder(self.tokens, request.headers.get("authorization"))
+        holder(self.tokens, call.headers.get("authorization"))
         now = {
             "attncem_waiting_requests": {name: it.waiting for name, it in self.batchers.items()},
             "attncem_batches_total": {name: it.batches for name, it in self.batchers.items()},
             "attncem_budget_used_releases": self.counts.all_used() if self.counts else {},
         }
-        return Response(self.metrics.text(now), media_type=TYPE)
+        return Reply(self.metrics.text(now).encode(), {"Content-Type": TYPE})
 
-    async def answered(self, answering: Answering, name: str, request: Request) -> Response:
+    async def answered(self, answering: Answering, name: str, call: Call) -> Reply:
         """The answer of a route or its refusal, counted; never an exception."""
         start = time.perf_counter()
-        request.state.model, request.state.body = "", Body(request, self.store)
         try:
-            response, status = await self._answer(answering, name, request)
+            reply, status = await self._answer(answering, name, call)
         finally:
-            request.state.body.release()
+            call.body.release()
         seconds = time.perf_counter() - start
-        self.metrics.request(name, request.state.model, status, seconds)
+        self.metrics.request(name, call.model, status, seconds)
         if self.log_requests:
-            log.info("%s %s %d %.1f ms", name, request.state.model or "-", status, 1000 * seconds)
-        return response
+            log.info("%s %s %d %.1f ms", name, call.model or "-", status, 1000 * seconds)
+        return reply
 
-    async def _answer(self, answering: Answering, name: str, request: Request) -> tuple[Response, int]:
+    async def _answer(self, answering: Answering, name: str, call: Call) -> tuple[Reply, int]:
         """The answer, and the status that metrics count."""
         try:
-            response = await answering(request)
+            reply = await answering(call)
         except ClientDisconnect:
-            return Response(status_code=400), _GONE
+            return Reply(b"", {}, 400), _GONE
         except Refusal as refusal:
-            response = refused(refusal)
+            reply = refused(refusal)
         except Exception as error:  # the client gets no detail, the log no content
             log.error("%s failed: %s", name, type(error).__name__)
-            response = refused(Refusal(500, "the server failed on this request"))
-        return await _after_its_body(response, request.state.body), response.status_code
+            reply = refused(Refusal(500, "the server failed on this request"))
+        return await _after_its_body(reply, call), reply.status
 
     def close(self) -> None:
         """End the threads; return counted releases that were not answered."""
@@ -160,9 +160,32 @@ class Service:
             self.counts.close()
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal) -> Reply:
     """The answer to a refused request."""
-    return JSONResponse({"error": refusal.reason}, status_code=refusal.status, headers=refusal.headers)
+    return json_reply({"error": refusal.reason}, refusal.status, refusal.headers)
+
+
+class App(Starlette):
+    """Starlette, which a request for the logits of a model that is here does not pass: it is found by its path."""
+
+    def __init__(self, service: Service, **options: Any) -> None:
+        super().__init__(**options)
+        self._service = service
+        self._infer = {
+            f"/v2/models/{name}{version}/infer": {"name": name}
+            for name in service.models
+            for version in ("", f"/versions/{VERSION}")
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        names = self._infer.get(scope["path"]) if scope.get("method") == "POST" else None
+        if names is None:
+            await super().__call__(scope, receive, send)
+            return
+        call = Call(scope, receive, self._service.store, names)
+        reply = await self._service.answered(self._service.infer, "infer", call)
+        await reply(scope, receive, send)
 
 
 def build_app(service: Service) -> Starlette:
@@ -180,25 +203,32 @@ def build_app(service: Service) -> Starlette:
             (f"{place}/ready", "GET", service.model_ready, "model_ready"),
             (f"{place}/infer", "POST", service.infer, "infer"),
         ]
-    routes = [
-        Route(path, partial(service.answered, answering, name), methods=[verb]) for path, verb, answering, name in table
-    ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _no_route})
+    routes = [Route(path, _endpoint(service, answering, name), methods=[verb]) for path, verb, answering, name in table]
+    app = App(service, routes=routes, exception_handlers={HTTPException: _no_route})
     app.router.redirect_slashes = False  # a redirect would repeat the Host that a client claims
     return app
 
 
-async def _after_its_body(response: Response, body: Body) -> Response:
+def _endpoint(service: Service, answering: Answering, name: str) -> Callable[[Request], Awaitable[Response]]:
+    """A route of Starlette, which sends any ASGI app that it gets as an answer."""
+
+    async def endpoint(request: Request) -> Any:
+        call = Call(request.scope, request.receive, service.store, request.path_params)
+        return await service.answered(answering, name, call)
+
+    return endpoint
+
+
+async def _after_its_body(reply: Reply, call: Call) -> Reply:
     """The answer to a request whose body is read now, or whose connection closes."""
-    if not await body.drained():
-        response.headers["Connection"] = "close"
-    return response
+    if not await call.body.drained():
+        reply.headers["Connection"] = "close"
+    return reply
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
+async def _no_route(request: Request, error: Exception) -> Any:
     """404 for an unknown address, 405 for a wrong verb."""
     assert isinstance(error, HTTPException)
     reason = {404: "there is no such address here; start at /v2", 405: "this address does not take this verb"}
-    text = reason.get(error.status_code, error.detail)
-    response = JSONResponse({"error": text}, status_code=error.status_code, headers=error.headers)
-    return await _after_its_body(response, Body(request, Store(0)))
+    reply = json_reply({"error": reason.get(error.status_code, error.detail)}, error.status_code, error.headers)
+    return await _after_its_body(reply, Call(request.scope, request.receive, Store(0), {}))

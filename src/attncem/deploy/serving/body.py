@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
+from attncem.deploy.serving.deadline import Deadline
 from attncem.deploy.serving.refusal import Refusal, busy
 
 _DRAINED = 16 << 20
@@ -26,25 +27,22 @@ class Store:
 class Body:
     """The body of one request; ``release`` when the request ends."""
 
-    def __init__(self, request: Request, store: Store) -> None:
-        self._headers = request.headers
-        self._receive = request.receive
+    def __init__(self, headers: Mapping[str, str], receive: Receive, store: Store) -> None:
+        self._headers = headers
+        self._receive = receive
         self._store = store
         self._held = 0
         self._late = False
-        self._ended = "transfer-encoding" not in request.headers and not self._announced
-
-    @property
-    def _announced(self) -> int:
-        length = self._headers.get("content-length", "0")
-        return int(length) if length.isascii() and length.isdigit() else 0
+        length = headers.get("content-length", "0")
+        self._announced = int(length) if length.isascii() and length.isdigit() else 0
+        self._ended = "transfer-encoding" not in headers and not self._announced
 
     async def read(self, largest: int, seconds: float) -> bytes:
         """All bytes; Refusal 413 for more than `largest`, 408 where they do not come in time."""
         if self._headers.get("content-encoding", "identity") != "identity":
             raise Refusal(415, "compressed bodies are not read")
         try:
-            async with asyncio.timeout(seconds):
+            with Deadline(seconds):
                 return await self._all(largest)
         except TimeoutError:
             self._late = True
@@ -83,7 +81,7 @@ class Body:
         if self._late or "expect" in self._headers or self._announced > _DRAINED:
             return False
         try:
-            async with asyncio.timeout(_DRAIN_SECONDS):
+            with Deadline(_DRAIN_SECONDS):
                 return await self._drop()
         except (TimeoutError, ClientDisconnect):
             return False
