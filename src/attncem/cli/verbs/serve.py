@@ -30,7 +30,7 @@ _PLACE = {
 _RAY = {"replicas": (1, 1024, "ray: processes that answer (default: 1)")}
 _MEANT_FOR = {
     **dict.fromkeys(("address", "replicas"), "ray"),
-    **dict.fromkeys(("budget", "counts", "connections", "log_requests"), "local"),
+    **dict.fromkeys(("budget", "counts", "connections", "log_requests", "origin"), "local"),
 }
 """The engine that uses an option."""
 
@@ -48,6 +48,7 @@ def add(verbs: Verbs) -> None:
     parser.add_argument("--tls-client-ca", metavar="FILE", help="clients need a certificate signed by this authority")
     parser.add_argument("--engine", default="local", help="local, or ray: replicas on Ray Serve (default: local)")
     parser.add_argument("--address", help="ray: address of the cluster, e.g. auto (default: this machine only)")
+    parser.add_argument("--origin", action="append", metavar="URL", help="a page of this origin may ask; repeatable")
     parser.add_argument("--log-requests", action="store_true", help="a line for each request: route, status, time")
     for name, (_, _, meaning) in {**_PLACE, **_LIMITS, **_RAY}.items():
         parser.add_argument(f"--{name}", type=int, metavar="N", help=meaning)
@@ -56,6 +57,7 @@ def add(verbs: Verbs) -> None:
 
 def _serve(known: argparse.Namespace, rest: Sequence[str]) -> None:
     from attncem.deploy.serving.limits import Limits
+    from attncem.deploy.serving.origins import allow
     from attncem.deploy.serving.running import Place, Tls, serve
 
     limits = Limits(**_chosen(known, _LIMITS))
@@ -64,7 +66,7 @@ def _serve(known: argparse.Namespace, rest: Sequence[str]) -> None:
     place = Place(tls=tls, **words, **_chosen(known, _PLACE))
     _warn(place)
     if not _is_for_ray(known):
-        serve(known.bundles, place, limits, _announce)
+        serve(known.bundles, place, limits, _announce, around=allow(known.origin or ()))
         return
     from attncem.deploy.serving.on_ray import Cluster, serve_on_ray
 

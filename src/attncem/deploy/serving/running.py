@@ -21,6 +21,8 @@ from attncem.deploy.serving.limits import Limits
 
 if TYPE_CHECKING:
     import uvicorn
+    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
     from attncem.deploy.serving.app import Service
     from attncem.deploy.serving.model import ServedModel
@@ -29,6 +31,7 @@ _GRACE = 5.0
 """Seconds beyond the time limit of a request that a stop waits for the last answers."""
 _BACKLOG = 2048
 Announce = Callable[[str, Mapping[str, "ServedModel"]], None]
+Around = Callable[["Starlette"], "ASGIApp"]
 
 
 @dataclass(frozen=True)
@@ -96,14 +99,19 @@ def open_service(bundles: Sequence[str | Path], place: Place, limits: Limits) ->
     return Service(models, limits, tokens, counts, place.log_requests)
 
 
-def serve(bundles: Sequence[str | Path], place: Place, limits: Limits, announce: Announce) -> None:
-    """Answer until SIGTERM or Ctrl-C, then finish what was accepted. `announce` gets URL and models when it listens."""
+def serve(
+    bundles: Sequence[str | Path], place: Place, limits: Limits, announce: Announce, *, around: Around = lambda app: app
+) -> None:
+    """Answer until SIGTERM or Ctrl-C, then finish what was accepted. `announce` gets URL and models when it listens.
+
+    ``around`` gives the ASGI app that is served, of that of the models.
+    """
     tls = place.tls.context()
     service = open_service(bundles, place, limits)
     from attncem.deploy.serving.address import bind, shown
 
     with closing(service), bind(place.host, place.port, has_tokens=bool(service.tokens)) as listening, _to_stderr():
-        server, url = _server(service, place, tls), shown(listening, tls=tls is not None)
+        server, url = _server(service, place, tls, around), shown(listening, tls=tls is not None)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_serve(server, listening, lambda: announce(url, service.models)))
 
@@ -114,7 +122,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return None if uvloop is None else cast(Callable[[], asyncio.AbstractEventLoop], uvloop.new_event_loop)
 
 
-def _server(service: Service, place: Place, tls: ssl.SSLContext | None) -> uvicorn.Server:
+def _server(service: Service, place: Place, tls: ssl.SSLContext | None, around: Around) -> uvicorn.Server:
     import uvicorn
 
     from attncem.deploy.serving.address import most_connections
@@ -122,7 +130,7 @@ def _server(service: Service, place: Place, tls: ssl.SSLContext | None) -> uvico
     from attncem.deploy.serving.connections import limited
 
     config = uvicorn.Config(
-        build_app(service),
+        around(build_app(service)),
         http=limited(service.limits.seconds, most_connections(place.connections)),
         ws="none",
         lifespan="off",
