@@ -62,8 +62,8 @@ def requirements(group: str) -> list[str]:
 def fingerprint(group: str) -> str:
     """Changes when the environment must be made anew."""
     digest = hashlib.sha256(f"{sys.version} {group}".encode())
-    for name in ("pyproject.toml", "constraints.txt"):
-        digest.update((ROOT / name).read_bytes())
+    for file in (ROOT / "pyproject.toml", ROOT / "constraints.txt", *sorted(ROOT.glob("edge/web/src/*.js"))):
+        digest.update(file.read_bytes())
     return digest.hexdigest()
 
 

@@ -65,6 +65,11 @@ def test_the_fingerprint_follows_the_files_and_the_group(dev: ModuleType, projec
         (project / name).write_text((project / name).read_text() + "\n# changed\n")
         seen.add(dev.fingerprint("run"))
     assert len(seen) == 4
+    (project / "edge/web/src").mkdir(parents=True)
+    (project / "edge/web/src/index.js").touch()
+    one = dev.fingerprint("run")
+    (project / "edge/web/src/index.js").write_text("changed")
+    assert dev.fingerprint("run") != one, "the install builds the client for browsers"
 
 
 def test_an_environment_that_fits_is_left_alone(

@@ -1,5 +1,6 @@
 /** Answers questions of tests: reads JSON [[name, ...arguments], …] from the standard input, writes JSON [answer, …]. */
 
+import { webcrypto } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { Channel } from "../src/channel.js";
 import { turn } from "../src/decoding.js";
@@ -9,6 +10,7 @@ import { readManifest } from "../src/manifest.js";
 import * as noise from "../src/noise.js";
 import { convert } from "../src/pictures.js";
 
+globalThis.crypto ??= webcrypto; // node 18 has it under this name alone
 const bytes = (text) => Uint8Array.from(Buffer.from(text, "base64"));
 const text = (array) => Buffer.from(array).toString("base64");
 const built = new URL("../../../src/attncem/live/built/", import.meta.url);
