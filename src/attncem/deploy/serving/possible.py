@@ -76,13 +76,22 @@ class Possible:
 
     def problem(self, z: Numbers) -> str | None:
         """Why no client of this channel sends such numbers; None: one can."""
-        if not np.isfinite(z).all():
-            return f"{int(np.count_nonzero(~np.isfinite(z)))} of {z.size} numbers of z are not finite"
-        if outside := int(np.count_nonzero((z < self.low) | (z > self.high))):
-            return f"{outside} of {z.size} numbers of z are outside [{self.low:.6g}, {self.high:.6g}]"
+        if not self._fits(z):
+            return self._outside(z)
         if self.grid is not None and (off := self.grid.off(z.astype(np.float64))):
             return f"{off} of {z.size} numbers of z are not on the grid of this model's channel"
         return None
+
+    def _fits(self, z: Numbers) -> bool:
+        """Whether all numbers are finite and in the range: two passes, where counting those that are not needs five."""
+        least, most = z.min(), z.max()
+        return bool(-np.inf < least and most < np.inf and self.low <= least and most <= self.high)
+
+    def _outside(self, z: Numbers) -> str:
+        if not np.isfinite(z).all():
+            return f"{int(np.count_nonzero(~np.isfinite(z)))} of {z.size} numbers of z are not finite"
+        outside = int(np.count_nonzero((z < self.low) | (z > self.high)))
+        return f"{outside} of {z.size} numbers of z are outside [{self.low:.6g}, {self.high:.6g}]"
 
 
 Stage = Mapping[str, Any]

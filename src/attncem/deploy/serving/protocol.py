@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,8 @@ from attncem.deploy.serving.refusal import Refusal, bad
 HEADER = "Inference-Header-Content-Length"
 HEAD = 1 << 16
 """Bytes of a request besides its numbers, at most."""
+_SHORT = 1024
+"""Bytes of a JSON that is kept."""
 _DIGITS = 32
 """Bytes of one number in JSON, at most, with its separators; float64 in Python's shortest form has 25."""
 _OFFERED = ("classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
@@ -51,31 +55,50 @@ def largest_body(model: ServedModel, rows: int, *, binary: bool) -> int:
     return HEAD + rows * model.count * (4 if binary else _DIGITS)
 
 
+@dataclass(frozen=True)
+class _Head:
+    """The JSON of a request: its tensor, its id, its parameters, and whether the answer is binary."""
+
+    tensor: dict[str, Any]
+    id: str | None
+    parameters: Mapping[str, Any]
+    binary: bool
+
+
 def parse(body: bytes, length: str | None, model: ServedModel, rows: int) -> Asked:
     """The request in a body; Refusal 400 where it is not one for this model."""
     head, rest = _parts(body, length)
+    return Asked(_numbers(head.tensor, rest, model, rows), head.id, head.parameters, head.binary)
+
+
+def _head(text: bytes) -> _Head:
+    head = _object(text)
     parameters = _mapping(head, "parameters")
     identifier = head.get("id")
     if identifier is not None and not isinstance(identifier, str):
         raise bad("id must be a text")
-    tensor = _only_input(head)
-    return Asked(_numbers(tensor, rest, model, rows), identifier, parameters, _binary_answer(head, parameters))
+    return _Head(_only_input(head), identifier, parameters, _binary_answer(head, parameters))
 
 
-def _parts(body: bytes, length: str | None) -> tuple[dict[str, Any], memoryview]:
-    """The JSON object, and the bytes that follow it."""
+_usual_head = lru_cache(64)(_head)
+"""The JSON before binary numbers: a client sends the same again and again."""
+
+
+def _parts(body: bytes, length: str | None) -> tuple[_Head, memoryview]:
+    """The JSON, and the bytes that follow it."""
     if length is None:
-        return _object(body), memoryview(b"")
+        return _head(body), memoryview(b"")
     if not re.fullmatch(r"[0-9]{1,12}", length) or int(length) > len(body):
         raise bad(f"{HEADER} must be the number of bytes of the JSON, at most {len(body)}")
     if int(length) > HEAD:
         raise bad(f"the JSON before binary numbers has at most {HEAD} bytes")
-    return _object(body[: int(length)]), memoryview(body)[int(length) :]
+    text = body[: int(length)]
+    return (_usual_head if len(text) <= _SHORT else _head)(text), memoryview(body)[int(length) :]
 
 
 def _object(text: bytes) -> dict[str, Any]:
     try:
-        head = json.loads(text, parse_constant=_no_constant)
+        head = _DECODER.decode(text.decode())
     except RecursionError:
         raise bad("the JSON is nested too deeply") from None
     except ValueError:
@@ -87,6 +110,9 @@ def _object(text: bytes) -> dict[str, Any]:
 
 def _no_constant(word: str) -> None:
     raise bad(f"{word} is no number in JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant)
 
 
 def _mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -211,14 +237,28 @@ def render(logits: NDArray[np.float32], asked: Asked, model: ServedModel) -> Ans
     """The answer to a request."""
     if not np.isfinite(logits).all():
         raise Refusal(500, "the model computed numbers that are not finite")
-    output: dict[str, Any] = {"name": "logits", "datatype": "FP32", "shape": list(logits.shape)}
-    head: dict[str, Any] = {"model_name": model.name, "model_version": VERSION, "outputs": [output]}
-    if asked.id is not None:
-        head["id"] = asked.id
     if not asked.binary:
-        output["data"] = logits.ravel().tolist()
+        head = _answer_head(model.name, logits.shape, asked.id)
+        head["outputs"][0]["data"] = logits.ravel().tolist()
         return Answer(json.dumps(head).encode(), {"Content-Type": "application/json"})
+    text = (_usual_binary_head if asked.id is None else _binary_head)(model.name, logits.shape, asked.id)
     raw = np.ascontiguousarray(logits, "<f4").tobytes()
-    output["parameters"] = {"binary_data_size": len(raw)}
-    text = json.dumps(head).encode()
     return Answer(text + raw, {"Content-Type": "application/octet-stream", HEADER: str(len(text))})
+
+
+def _answer_head(name: str, shape: tuple[int, ...], identifier: str | None) -> dict[str, Any]:
+    """The JSON of an answer without its numbers."""
+    output = {"name": "logits", "datatype": "FP32", "shape": list(shape)}
+    head: dict[str, Any] = {"model_name": name, "model_version": VERSION, "outputs": [output]}
+    return head if identifier is None else {**head, "id": identifier}
+
+
+def _binary_head(name: str, shape: tuple[int, ...], identifier: str | None) -> bytes:
+    """The JSON before binary logits."""
+    head = _answer_head(name, shape, identifier)
+    head["outputs"][0]["parameters"] = {"binary_data_size": 4 * prod(shape)}
+    return json.dumps(head).encode()
+
+
+_usual_binary_head = lru_cache(64)(_binary_head)
+"""It is the same for all answers without an id."""
