@@ -32,6 +32,7 @@ ROOMS = (
     "reporting",
     "campaigns",
     "deploy",
+    "live",
     "cli",
 )
 

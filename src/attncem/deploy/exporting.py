@@ -83,7 +83,7 @@ def _require_ready(opened: OpenRun) -> None:
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write all files, try them as a device and a server do, then give the folder its name."""
-    with explain_os_error(folder, "choose another --out"), _new_folder(folder) as temporary:
+    with explain_os_error(folder, "choose another --out"), new_folder(folder) as temporary:
         for name, data in files.items():
             write_atomic(temporary / name, data)
         with Client(temporary) as client:
@@ -91,7 +91,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 @contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
+def new_folder(folder: Path) -> Iterator[Path]:
     """A folder that gets its name when it is complete; an error leaves nothing."""
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     temporary = partial_path(folder.absolute().parent)

@@ -49,6 +49,7 @@ PAGES = {
     "compare": "attncem-compare",
     "explain": "attncem-explain",
     "card": "attncem-card",
+    "live": "attncem-live",
 }
 """Generators of pages, by the verb that writes them."""
 

@@ -194,7 +194,7 @@ def every_fit_gives_a_verdict(case: AttackCase) -> None:
 
 
 def what_was_learned_can_be_written_down(case: AttackCase) -> None:
-    """The state, written and read, gives the same answers to the bit; an attack without a state says so."""
+    """The state, written and read, gives the same answers to the bit, and so does its network; without one it says so."""
     attack, other = case.noisy, case.kind(case.options)
     state = attack.state()
     if state is None:
@@ -205,6 +205,15 @@ def what_was_learned_can_be_written_down(case: AttackCase) -> None:
     holds(torch.equal(torch.get_rng_state(), before), "loading draws from torch's global generator")
     released = LEAKY(EVALUATION[0]) + 0.3 * torch.randn(100, 16, 3, 3, generator=torch.Generator().manual_seed(0))
     holds(torch.equal(other.reconstruct(released), attack.reconstruct(released)), "the answers differ")
+    _holds_of_a_network(other, released)
+
+
+@torch.no_grad()
+def _holds_of_a_network(attack: Attack, released: Tensor) -> None:
+    network = attack.network()
+    if network is not None:
+        change = float((network(released) - attack.reconstruct(released)).abs().max())
+        holds(change < 1e-4, f"network() gives other images than reconstruct(): off by {change:.2g}")
 
 
 def _refuses_a_state(attack: Attack) -> None:

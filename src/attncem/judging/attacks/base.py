@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attncem.base.progress import Progress, silent
 from attncem.config.options.base import Options
@@ -73,6 +73,10 @@ class Attack(ABC):
 
     def state(self) -> State | None:
         """The fitted state as tensors; None where fitting again is cheap, or where the tensors would be the images."""
+        return None
+
+    def network(self) -> nn.Module | None:
+        """The fitted reconstruction as one network, releases to images, for export; None where it is none."""
         return None
 
     def load(self, state: State) -> None:

@@ -41,6 +41,10 @@ class DecodingAttack(Attack):
         shape = torch.tensor(self._image_shape)
         return {**own, "mean": self._standardise.mean, "std": self._standardise.std, "image_shape": shape}
 
+    def network(self) -> nn.Module:
+        """Standardiser and decoder."""
+        return Standardised(self._standardise, self._decoder)
+
     def load(self, state: State) -> None:
         """Build a decoder of the same architecture with these weights."""
         mean, image_shape = state["mean"], tuple(state["image_shape"].tolist())
@@ -50,3 +54,16 @@ class DecodingAttack(Attack):
         decoder.load_state_dict(own)
         self._decoder, self._image_shape = Engine(mean.device).place(decoder).eval(), image_shape
         self._standardise = Standardiser(mean, state["std"])
+
+
+class Standardised(nn.Module):
+    """A decoder behind its standardiser."""
+
+    def __init__(self, standardise: Standardiser, decoder: nn.Module) -> None:
+        super().__init__()
+        self.standardise, self.decoder = standardise, decoder
+
+    def forward(self, released: Tensor) -> Tensor:
+        """Images of releases."""
+        images: Tensor = self.decoder(self.standardise(released))
+        return images

@@ -75,14 +75,14 @@ class ClassMeanFloor(_Floor):
         for x, y in zip(own.x.split(_BATCH), own.y.split(_BATCH), strict=True):
             total.index_add_(0, y, x.double())
         self._mean = (total.sum(0) / len(own.x)).float()
-        self._means = torch.where(count > 0, (total / count.clamp_min(1)).float(), self._mean)
+        self.means = torch.where(count > 0, (total / count.clamp_min(1)).float(), self._mean)
         self._oracle = oracle
 
     def reconstruct(self, released: Tensor) -> Tensor:
         """The mean of the predicted class; the overall mean if the server half is not available."""
         if not self._oracle.has_server:
             return self._mean.expand(len(released), *self._mean.shape)
-        return self._means[self._oracle.predict(released).argmax(1)]
+        return self.means[self._oracle.predict(released).argmax(1)]
 
 
 class NearestNeighbour(Attack):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from attncem.base.seeding import derive_seed, make_generator
 from attncem.config.options.attacks import RidgeOptions
@@ -85,6 +85,10 @@ class RidgeAttack(Attack):
         shape = torch.tensor(self._shape)
         return {**own, "mean": self._standardise.mean, "std": self._standardise.std, "image_shape": shape}
 
+    def network(self) -> nn.Module:
+        """The map in single precision."""
+        return _Linear(self)
+
     def load(self, state: State) -> None:
         """Restore the map that `state` returned."""
         self._weights, self._centre, self._bias = state["weights"], state["centre"], state["bias"]
@@ -126,6 +130,23 @@ class RidgeAttack(Attack):
             return _random_axes(released[0][0].numel(), seed, released[0].device)
         spanned: Tensor = torch.linalg.qr(torch.cat([self._features(part) for part in released]).T).Q
         return spanned
+
+
+class _Linear(nn.Module):
+    """A fitted ridge as one linear layer of standardised releases; a projection is part of its weights."""
+
+    def __init__(self, ridge: RidgeAttack) -> None:
+        super().__init__()
+        weights, centre = ridge._weights, ridge._centre
+        axes = ridge._projection
+        bias = ridge._bias - centre @ weights
+        self.weights, self.bias = (weights if axes is None else axes @ weights).float(), bias.float()
+        self.standardise, self.shape = ridge._standardise, ridge._shape
+
+    def forward(self, released: Tensor) -> Tensor:
+        """Images of releases."""
+        pixels: Tensor = self.standardise(released).flatten(1) @ self.weights + self.bias
+        return pixels.clamp(0, 1).view(-1, *self.shape)
 
 
 def _pixels(x: Tensor) -> Tensor:
