@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/results.md, its figures and the headline of both READMEs from the committed files of results/.
+"""Write docs/results.md, docs/results-in-full.md, their figures and the headline of both READMEs from results/.
 
     python scripts/write_results.py             # needs no GPU; the same bytes every time
     python scripts/write_results.py --choose    # print the arms that the selections choose; writes nothing
@@ -12,16 +12,35 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 
-from evidence import beyond, claim, front, headlines, lean, others, pareto, words
+from evidence import (
+    baseline,
+    beyond,
+    claim,
+    cost,
+    demo,
+    documents,
+    doubts,
+    front,
+    headlines,
+    lean,
+    others,
+    pairs,
+    pareto,
+    server,
+    unsure,
+    words,
+)
 from evidence.source import Setting, Source
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from attncem.config.threats import THREATS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/results.md"
+DOCS = ROOT / "docs"
 READMES = {"en": ROOT / "README.md", "zh": ROOT / "README.zh-CN.md"}
 HEADLINE = re.compile(r"(?<=<!-- results: headline -->\n).*?(?=\n<!-- end -->)", re.DOTALL)
 THIN = "claim-thin-cifar10"
@@ -29,10 +48,6 @@ CLAIM = claim.Claim(
     "claim-cifar10",
     {"a": "a-kmeans", "b": "b-front-end-kmeans", "c": "c-front-end-attention"},
     {"d": (THIN, "d-thin-front-end-attention")},
-)
-EARLIER = claim.Claim(
-    "front-ends-cifar10",
-    {"a": "none-kmeans-2-0.1", "b": "local_contrast-kmeans-2-0.1", "c": "local_contrast-gated-0.1-0.1"},
 )
 TINY = claim.Claim("claim-tiny-imagenet", CLAIM.parts)
 FACES = claim.Claim("claim-lfw", CLAIM.parts, balanced=True)
@@ -44,12 +59,15 @@ SMALL = claim.Claim("claim-demo", CLAIM.parts)
 HEADLINES = headlines.Claims(CLAIM, (TINY, FACES), SMALL)
 
 
-CLAIMS = {"CLAIM": CLAIM, "EARLIER": EARLIER, "TINY": TINY, "FACES": FACES, "SMALL": SMALL, "HEADLINES": HEADLINES}
-MODULES = (beyond, claim, front, headlines, others, pareto, words)
+CLAIMS = {"CLAIM": CLAIM, "TINY": TINY, "FACES": FACES, "SMALL": SMALL, "HEADLINES": HEADLINES}
+MODULES = (
+    *(baseline, beyond, claim, cost, demo, documents, doubts, front, headlines, lean, others, pairs, pareto, server),
+    *(unsure, words),
+)
 
 
-def template() -> Template:
-    """The page's template, with all functions that it calls."""
+def templates() -> Environment:
+    """The templates of both pages, with all functions that they call."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "evidence"),
         undefined=StrictUndefined,
@@ -58,27 +76,40 @@ def template() -> Template:
         keep_trailing_newline=True,
     )
     modules = {module.__name__.rpartition(".")[2]: module for module in MODULES}
-    environment.globals |= modules | CLAIMS | {"SELECTIONS": SELECTIONS, "THIN": THIN, "THREATS": THREATS, "zip": zip}
+    environment.globals |= modules | CLAIMS | {"SELECTIONS": SELECTIONS, "THIN": THIN, "THREATS": THREATS}
     environment.filters |= {"spread": words.spread, "unreliable": Setting.unreliable}
-    return environment.get_template("results.md.j2")
+    return environment
 
 
-TEMPLATE = template()
+TEMPLATES = templates()
+FIGURES: dict[str, Callable[[Source], bytes | None]] = {
+    pareto.FIGURE: partial(pareto.figure, claim=CLAIM),
+    front.FIGURE: front.figure,
+    pairs.FRONT_END: partial(pairs.figure_of_front_end, claims=HEADLINES.all),
+    pairs.EVERYWHERE: partial(pairs.figure_of_all_data, claims=HEADLINES.all),
+    lean.FIGURE: lean.figure,
+    server.FIGURE: server.figure,
+    unsure.FIGURE: unsure.figure,
+    doubts.FIGURE: doubts.figure,
+    documents.FIGURE: documents.figure,
+    cost.FIGURE: cost.figure,
+}
+"""What draws every figure of the page; None where nothing is measured yet."""
 
 
 def figures(source: Source) -> dict[Path, bytes | None]:
-    """Every figure of the page by its file; None if not measured yet."""
-    drawn = {
-        front.FIGURE: front.figure(source),
-        pareto.FIGURE: pareto.figure(source, CLAIM),
-        lean.FIGURE: lean.figure(source),
-    }
-    return {ROOT / "docs" / name: content for name, content in drawn.items()}
+    """Every figure by its file; None if not measured yet."""
+    return {DOCS / name: draw(source) for name, draw in FIGURES.items()}
 
 
-def page(source: Source) -> str:
-    """The whole page, with links to its parts after its headline."""
-    head, mark, rest = TEMPLATE.render(source=source).partition("\n## ")
+def pages(source: Source, drawn: Collection[str] = tuple(FIGURES)) -> dict[Path, str]:
+    """Both pages by their files; ``drawn``: the figures that there are."""
+    return {DOCS / f"{name}.md": page(source, name, drawn) for name in ("results", "results-in-full")}
+
+
+def page(source: Source, name: str = "results", drawn: Collection[str] = tuple(FIGURES)) -> str:
+    """A whole page, with links to its parts after its first lines."""
+    head, mark, rest = TEMPLATES.get_template(f"{name}.md.j2").render(source=source, drawn=drawn).partition("\n## ")
     return f"{head}\n{contents(mark + rest)}\n{mark}{rest}"
 
 
@@ -110,13 +141,14 @@ def main(arguments: list[str]) -> None:
         return
     if arguments:
         sys.exit(f"{' '.join(arguments)}: unknown argument; use none, or --choose")
-    PAGE.write_text(page(source), encoding="utf-8")
-    for file, drawn in figures(source).items():
-        if drawn is not None:
-            file.write_bytes(drawn)
+    drawn = {file: content for file, content in figures(source).items() if content is not None}
+    for file, content in drawn.items():
+        file.write_bytes(content)
+    for file, text in pages(source, [file.name for file in drawn]).items():
+        file.write_text(text, encoding="utf-8")
     for language, file in READMES.items():
         file.write_text(renewed(file.read_text(encoding="utf-8"), language, source), encoding="utf-8")
-    print(f"{PAGE} is up to date")
+    print(f"{DOCS / 'results.md'} is up to date")
 
 
 if __name__ == "__main__":

@@ -254,7 +254,8 @@ EVIDENCE = (
     "claim-selection-tiny-imagenet", "claim-selection-lfw",
     "front-cifar10", "beyond-cifar10", "baseline-240-cifar10", "ladder-cifar10",
     "shaped-demo", "learned-demo", "claim-demo", "lean-cifar10", "outside-demo", "doubts-demo",
-    "lean-doubts-cifar10", "outside-cifar10", "selective-demo",
+    "lean-doubts-cifar10", "outside-cifar10", "selective-demo", "selective-cifar10",
+    "documents-gates", "documents-sweep",
 )  # fmt: skip
 """Campaigns of docs/results.md and docs/audit.md; their files may come one by one, and while runs are missing."""
 

@@ -12,10 +12,12 @@ from attncem.records.study import ACCURACY, Study
 from attncem.records.study.equal import moved
 from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
+from evidence.beyond import beside_baseline
 from evidence.claim import Slope, slope_of
-from evidence.pareto import accuracy_and_error, seeds
+from evidence.drawing import accuracy_and_error, seeds
+from evidence.others import named
 from evidence.source import Setting, Source
-from evidence.words import front_end, method, number, spreads, table, table_of, title
+from evidence.words import front_end, method, not_measured, number, spreads, table, table_of, title
 
 CAMPAIGN = "front-cifar10"
 FIGURE = "results-front.svg"
@@ -74,6 +76,54 @@ class Sides:
             for surrogate, mse, structure in zip(self.without, self.times("mse"), self.times("structure"), strict=True)
         ]
         return table(head, lines)
+
+    def short(self) -> str:
+        """Every surrogate with its MSE without and with the front end, the largest behind it first."""
+        columns: dict[str, Callable[[str], str]] = {
+            "surrogate": lambda name: f"`{name}`",
+            "MSE ↑": lambda name: number("mse", self.without[name].mean("mse")),
+            "MSE ↑, front end": lambda name: number("mse", self.behind[name].mean("mse")),
+            "times MSE": lambda name: f"{self.behind[name].mean('mse') / self.without[name].mean('mse'):.2f}",
+        }
+        return table_of(sorted(self.without, key=lambda name: -self.behind[name].mean("mse")), columns)
+
+    def best(self, arms: Mapping[str, Setting]) -> str:
+        """The surrogate with the largest MSE, with that."""
+        name, arm = max(arms.items(), key=lambda pair: pair[1].mean("mse"))
+        return f"`{name}` (MSE {number('mse', arm.mean('mse'))})"
+
+    def apart(self, arms: Mapping[str, Setting]) -> float:
+        """How many times the smallest MSE the largest is."""
+        errors = [arm.mean("mse") for arm in arms.values()]
+        return max(errors) / min(errors)
+
+
+def answer(source: Source) -> str:
+    """Which surrogate leaves most at one accuracy, and the setting with the largest gain of all that were tried."""
+    both = sides(source)
+    if both is None:
+        return f"The comparison is {not_measured(CAMPAIGN)}."
+    without, behind = both.apart(both.without), both.apart(both.behind)
+    ranking = (
+        f"At {100 * AT:g} % accuracy {both.best(both.without)} leaves the attacker the most error without a front end "
+        f"and {both.best(both.behind)} behind it, where best and worst are {behind:.2f} times apart ({without:.2f} "
+        "without it); three seeds are too few for a ranking."
+    )
+    return f"{ranking} {_largest(source)}".strip()
+
+
+def _largest(source: Source) -> str:
+    """The setting with the largest gain over the baseline of all that were tried."""
+    tried = beside_baseline(source)
+    if not tried:
+        return ""
+    best, model = tried[0], tried[0].arm.config.model
+    behind = "without a front end" if model.front_end.name == "none" else f"behind {front_end(best.arm.config)}"
+    return (
+        f"Of all settings tried, `{model.name}` {behind} with {named(best.arm.config)} leaves the most error at the "
+        f"baseline's accuracy: {best.times['mse']:.2f} times its MSE, on validation images with {len(best.arm.seeds)} "
+        "seeds."
+    )
 
 
 def sides(source: Source) -> Sides | None:

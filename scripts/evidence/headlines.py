@@ -1,23 +1,26 @@
-"""The headline of docs/results.md and of both READMEs: two sentences, and a table with a verdict for each setting."""
+"""The headline of docs/results.md and of both READMEs: two sentences, and a table of at most six settings."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
 
-from attncem.config.options.campaigns import load_campaign
-from attncem.config.options.probes import ProbeOptions
-from attncem.config.options.suites import load_suite
-from attncem.records.study.equal import PairEffect
-from evidence.claim import Claim, ClaimResult, find
-from evidence.source import Source, stem
-from evidence.words import ratio, table
+from attncem.records.leaks import LIMIT, say_leak
+from attncem.records.statistics import Interval, difference_apart, seed_summary
+from attncem.reporting import wording
+from evidence import lean, selective, unsure
+from evidence.claim import Claim, find
+from evidence.pairs import Pair, pairs, unreliable
+from evidence.server import gain, share
+from evidence.source import Setting, Source, stem
+from evidence.words import table
 
 TEXTS = {
     "en": {
         "front_end_only": (
             "On CIFAR-10 at equal accuracy, a front end leaves the strongest attack {gain} times the error (MSE) of "
-            "the CEM baseline; the gain is the front end's, because attention shows none over kmeans behind the same "
-            "front end."
+            "the CEM baseline; attention shows no gain over kmeans behind the same front end."
         ),
         "attention_differs": (
             "On CIFAR-10 at equal accuracy, a front end leaves the strongest attack {gain} times the error (MSE) of "
@@ -27,39 +30,49 @@ TEXTS = {
             "On CIFAR-10 the errors cannot be corrected to equal accuracy, so the table shows them as measured."
         ),
         "none": "There is no claim on CIFAR-10 yet: `attncem campaign run claim-cifar10` measures it.",
-        "elsewhere_worse": "On Tiny-ImageNet, front end and attention together are worse than the baseline.",
-        "elsewhere_better": "On Tiny-ImageNet, front end and attention together are better than the baseline.",
-        "elsewhere_open": "On Tiny-ImageNet, front end and attention together show no difference to the baseline.",
-        "columns": "compared with the CEM baseline (kmeans)|seeds|accuracy, points|MSE, times|structure, times|verdict",
-        "claim-cifar10 c": "CIFAR-10, VGG11-BN: front end + attention",
-        "claim-cifar10 c b": "the same, compared with front end + kmeans",
-        "claim-cifar10 d": "the same with a thin, deep client of equal cost",
+        "no_server": (
+            "At the baseline's cost none of {count} models with a server is shown to be more accurate than the client "
+            "alone, which releases nothing."
+        ),
+        "server": (
+            "At the baseline's cost {count} of {all} models with a server are shown to be more accurate than the "
+            "client alone, which releases nothing."
+        ),
+        "columns": "setting|seeds|accuracy %|client alone %|attacker's error, % of a guess|nats ≤|verdict",
+        "claim a": "CIFAR-10, VGG11-BN: the CEM baseline (kmeans)",
+        "claim c": "the same: front end + attention",
+        "lean": "CIFAR-10, lean client of {budget}: {method}",
         "claim-tiny-imagenet": "Tiny-ImageNet, ResNet-20: front end + {part}",
-        "claim-lfw": "faces (LFW, balanced accuracy): front end + {part}",
-        "claim-demo": "embedded images, no GPU, other σ: front end + {part}",
+        "selective-cifar10": "CIFAR-10, client of {budget} that sends {share} %: {method}",
+        "selective-demo": "embedded images, client of {budget} that sends {share} %: {method}",
         "b": "kmeans",
         "c": "attention",
-        "more_private": "more private",
-        "less_private": "**less private**",
-        "no_difference_shown": "no difference shown",
-        "better": "better, too few seeds for a test",
-        "worse": "**worse**, too few seeds for a test",
+        "baseline": "the baseline",
+        "more_private": "more private than the baseline",
+        "less_private": "**less private** than the baseline",
+        "no_difference_shown": "no difference to the baseline shown",
+        "better": "more private than the baseline, too few seeds for a test",
+        "worse": "**less private** than the baseline, too few seeds for a test",
         "open": "open, too few seeds for a test",
-        "measured": " (accuracy not corrected)",
+        "measured": "accuracy not corrected",
+        "one_seed": " (one seed)",
+        "more": "the server adds {points} points",
+        "less": "the client alone is more accurate",
+        "nothing": "no gain of the server shown",
+        "doubt": "attack not converged in {doubtful} of {runs} runs",
         "notes": (
-            "Times the attacker's error, 95 % interval over seeds; above 1 is more private. Errors are at equal "
-            "accuracy unless the verdict says otherwise; verdicts come from exact permutation tests. The attacker "
-            "knows client and channel, owns the training images and sees one release of each image. Suites and files: "
-            "{suites}."
+            "The attacker knows client and channel, owns the training images and sees one release. 100 %: the "
+            "strongest attack's MSE is that of a guess that knows only the label. *Client alone*: the best network of "
+            "the same cost that releases nothing. Nats: 95 % limit on what one release tells. Exact tests at equal "
+            "accuracy compare with the baseline. Files: {files}."
         ),
-        "doubt": " (attack not converged in {doubtful} of {runs} runs)",
-        "omitted": " without {count} of its rows",
-        "more": "[All results]({to_page}).",
+        "page": "[All results]({to_page}).",
+        "comma": "; ",
     },
     "zh": {
         "front_end_only": (
             "在 CIFAR-10 上、准确率相同时，加前端后最强攻击的误差（MSE）为 CEM 基线的 {gain} 倍；"
-            "增益来自前端：在同一前端之后，注意力与 kmeans 相比未显示增益。"
+            "在同一前端之后，注意力与 kmeans 相比未显示增益。"
         ),
         "attention_differs": (
             "在 CIFAR-10 上、准确率相同时，加前端后最强攻击的误差（MSE）为 CEM 基线的 {gain} 倍；"
@@ -67,36 +80,50 @@ TEXTS = {
         ),
         "unequal": "在 CIFAR-10 上，误差无法校正到相同准确率，表中为实测值。",
         "none": "CIFAR-10 上尚无结论：由 `attncem campaign run claim-cifar10` 测量。",
-        "elsewhere_worse": "在 Tiny-ImageNet 上，前端加注意力比基线更差。",
-        "elsewhere_better": "在 Tiny-ImageNet 上，前端加注意力比基线更好。",
-        "elsewhere_open": "在 Tiny-ImageNet 上，前端加注意力与基线相比未显示差异。",
-        "columns": "与 CEM 基线（kmeans）相比|种子数|准确率差（百分点）|MSE 倍数|结构误差倍数|结论",
-        "claim-cifar10 c": "CIFAR-10，VGG11-BN：前端 + 注意力",
-        "claim-cifar10 c b": "同上，与前端 + kmeans 相比",
-        "claim-cifar10 d": "同上，换用计算量相同的细而深的客户端",
+        "no_server": (
+            "客户端计算量与基线相同时，{count} 个带服务器的模型均未显示比客户端单独运行更准确，而后者不发出任何特征。"
+        ),
+        "server": (
+            "客户端计算量与基线相同时，{all} 个带服务器的模型中有 {count} 个显示比客户端单独运行更准确；"
+            "后者不发出任何特征。"
+        ),
+        "columns": "设置|种子数|准确率 %|仅客户端 %|攻击误差占猜测误差的 %|nats ≤|结论",
+        "claim a": "CIFAR-10，VGG11-BN：CEM 基线（kmeans）",
+        "claim c": "同上：前端 + 注意力",
+        "lean": "CIFAR-10，精简客户端 {budget}：{method}",
         "claim-tiny-imagenet": "Tiny-ImageNet，ResNet-20：前端 + {part}",
-        "claim-lfw": "人脸（LFW，平衡准确率）：前端 + {part}",
-        "claim-demo": "内置图像，无需 GPU，σ 另选：前端 + {part}",
+        "selective-cifar10": "CIFAR-10，客户端 {budget}，只发送 {share} %：{method}",
+        "selective-demo": "内置图像，客户端 {budget}，只发送 {share} %：{method}",
         "b": "kmeans",
         "c": "注意力",
-        "more_private": "更私密",
-        "less_private": "**更不私密**",
-        "no_difference_shown": "未显示差异",
-        "better": "更好，种子太少，不足以检验",
-        "worse": "**更差**，种子太少，不足以检验",
+        "baseline": "基线",
+        "more_private": "比基线更私密",
+        "less_private": "比基线**更不私密**",
+        "no_difference_shown": "与基线相比未显示差异",
+        "better": "比基线更私密，种子太少，不足以检验",
+        "worse": "比基线**更不私密**，种子太少，不足以检验",
         "open": "未定，种子太少，不足以检验",
-        "measured": "（准确率未校正）",
+        "measured": "准确率未校正",
+        "one_seed": "（一个种子）",
+        "more": "服务器带来 {points} 个百分点",
+        "less": "仅客户端更准确",
+        "nothing": "未显示服务器带来增益",
+        "doubt": "{runs} 次运行中有 {doubtful} 次攻击未收敛",
         "notes": (
-            "攻击者误差的倍数，括号内为按种子计算的 95 % 区间；大于 1 表示更私密。除非结论另有说明，"
-            "误差均在相同准确率下比较；结论来自精确置换检验。攻击者知道客户端与信道，拥有训练图像，对每张图像只看到一次发出的特征。"
-            "套件与文件：{suites}。"
+            "攻击者知道客户端与信道，拥有训练图像，只看到一次发出的特征。"
+            "100 % 表示最强攻击的 MSE 等于只知道标签的猜测。*仅客户端*：计算量相同、不发出任何特征的最佳网络。"
+            "nats：一次发出的特征所泄露信息的 95 % 上限。"
+            "与基线的比较为相同准确率下的精确检验。文件：{files}。"
         ),
-        "doubt": "（{runs} 次运行中有 {doubtful} 次最强攻击未收敛）",
-        "omitted": "（未用其中 {count} 行）",
-        "more": "[全部结果]({to_page})。",
+        "page": "[全部结果]({to_page})。",
+        "comma": "；",
     },
 }
 """The sentences by language; the values in braces come from the result files."""
+MOST = 6
+"""Rows of the table."""
+SAME_COST = 0.01
+"""Relative difference of multiply-accumulates up to which two clients cost the same."""
 
 
 @dataclass(frozen=True)
@@ -107,74 +134,163 @@ class Claims:
     elsewhere: tuple[Claim, ...]
     small: Claim
 
+    @property
+    def all(self) -> tuple[Claim, ...]:
+        """All of them, that on CIFAR-10 first."""
+        return self.claim, *self.elsewhere, self.small
+
 
 @dataclass(frozen=True)
-class Row:
-    """One line of the table: a part of a claim compared with another part."""
+class Line:
+    """One setting: ``key`` and ``values`` make its name, ``verdicts`` its verdict, both in a language.
+
+    ``single``: the nats are those of a single run with the same options.
+    """
 
     key: str
-    claim: ClaimResult
-    part: str
-    other: str = "a"
+    campaign: str
+    seeds: int
+    accuracy: Interval
+    share: float
+    nats: str = ""
+    single: bool = False
+    alone: Interval | None = None
+    verdicts: Sequence[tuple[str, dict[str, str]]] = ()
+    values: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def effects(self) -> dict[str, PairEffect]:
-        """Every measure, at equal accuracy if that is known and not extrapolated."""
-        pair = self.part, self.other
-        return self.claim.measured[pair] if self.as_measured else self.claim.judged(*pair)
-
-    @property
-    def as_measured(self) -> bool:
-        """Whether the errors are not corrected to equal accuracy."""
-        corrected = {self.part, self.other} <= self.claim.equal.keys()
-        return not corrected or (self.part == "d" and not self.claim.slope.covers(self.claim.arms["d"].accuracy))
-
-    @property
-    def verdict(self) -> str:
-        """The result of the tests on MSE and structure error; with too few seeds, the direction of their intervals."""
-        effects = [self.effects[name] for name in ("mse", "structure")]
-        answers = {effect.answer for effect in effects}
-        if "too_few_seeds" not in answers:
-            order = ("less_private", "no_difference_shown", "more_private")
-            return next(answer for answer in order if answer in answers)
-        ends = [(effect.comparison.ratio_low or 0.0, effect.comparison.ratio_high or 0.0) for effect in effects]
-        if any(high < 1 for _, high in ends):
-            return "worse"
-        return "better" if all(low > 1 for low, _ in ends) else "open"
+    def all_verdicts(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """What the tests say of the defence, then whether the server is worth it."""
+        yield from self.verdicts
+        if self.alone is not None:
+            points = difference_apart(self.accuracy, self.alone).mean
+            yield gain(self.accuracy, self.alone), {"points": f"{100 * points:.1f}"}
 
 
 def headline(source: Source, claims: Claims, language: str, *, to_results: str, to_page: str | None) -> str:
     """Two sentences, the table, the meaning of its numbers and their source files."""
-    texts, rows = TEXTS[language], _rows(source, claims)
+    texts, rows = TEXTS[language], lines(source, claims)
     gap = "" if language == "zh" else " "
-    parts = [gap.join(filter(None, (_on_cifar(source, claims.claim, language), _elsewhere(rows, language))))]
+    parts = [gap.join(filter(None, (_on_cifar(source, claims.claim, language), _server(source, language))))]
     if rows:
-        parts += [table(texts["columns"].split("|"), [_cells(row, language) for row in rows])]
-        parts += [_notes(rows, language, to_results)]
+        parts += [table(texts["columns"].split("|"), [_cells(row, language) for row in rows], last=1)]
+        names = dict.fromkeys(stem(row.campaign) for row in rows)
+        files = " · ".join(f"[{name}]({to_results}/{name}.json)" for name in names)
+        parts += [texts["notes"].format(files=files)]
     if to_page:
-        parts.append(texts["more"].format(to_page=to_page))
+        parts.append(texts["page"].format(to_page=to_page))
     return "\n\n".join(parts)
 
 
-def _rows(source: Source, claims: Claims) -> list[Row]:
-    """The comparisons whose arms have all their seeds."""
-    rows = []
-    claim = find(source, claims.claim)
-    if claim is not None and claim.whole and not claim.table.unfinished:
-        name = claims.claim.campaign
-        rows = [Row(f"{name} c", claim, "c"), Row(f"{name} c b", claim, "c", "b")]
-        rows += [Row(f"{name} d", claim, "d")] if "d" in claim.arms else []
-    for other in (*claims.elsewhere, claims.small):
-        claim = find(source, other)
-        if claim is not None and _all_seeds(claim):
-            rows.append(Row(other.campaign, claim, "c" if claim.whole else "b"))
-    return rows
+def lines(source: Source, claims: Claims) -> list[Line]:
+    """The settings of the table whose arms have all their seeds."""
+    return [*_claimed(source, claims.claim), *_lean(source), *_elsewhere(source, claims.elsewhere), *_unsure(source)][
+        :MOST
+    ]
 
 
-def _all_seeds(claim: ClaimResult) -> bool:
-    """Whether arm b has runs, and no run of the measured arms is missing."""
-    names = tuple(arm.name for arm in claim.arms.values())
-    return "b" in claim.arms and not any(cell.startswith(names) for cell in claim.table.unfinished or ())
+def _claimed(source: Source, claims: Claim) -> Iterator[Line]:
+    """The baseline, and the front end with attention behind it, on CIFAR-10."""
+    for pair in pairs(source, [claims], "c", "a"):
+        alone = _same_cost(source, pair.claim.arms["a"])
+        nats = _single(source, pair.claim.arms["a"])
+        yield replace(_line("claim a", pair, "a"), alone=alone, nats=nats, single=True, verdicts=[("baseline", {})])
+        yield replace(_line("claim c", pair, "c"), alone=alone, verdicts=_verdicts(pair))
+
+
+def _line(key: str, pair: Pair, part: str) -> Line:
+    """A part of a claim, with the share of the error that a guess from the label has."""
+    arm = pair.claim.arms[part]
+    errors = zip(arm.values("mse"), arm.values("mse", row="class mean"), strict=False)
+    percent = 100 * fmean(error / guess for error, guess in errors)
+    return Line(key, pair.campaign, len(arm.seeds), over_seeds(arm.values("accuracy")), percent)
+
+
+def _verdicts(pair: Pair) -> list[tuple[str, dict[str, str]]]:
+    """What the tests say, whether errors are not corrected, and the runs whose strongest attack is unreliable."""
+    doubtful, runs = unreliable(pair.claim)
+    verdicts: list[tuple[str, dict[str, str]]] = [(pair.verdict, {})]
+    if pair.as_measured:
+        verdicts.append(("measured", {}))
+    if doubtful:
+        verdicts.append(("doubt", {"doubtful": str(doubtful), "runs": str(runs)}))
+    return verdicts
+
+
+def over_seeds(values: Sequence[float]) -> Interval:
+    """The mean of several seeds with Student's interval; of one seed the number alone."""
+    one = seed_summary(values)
+    return Interval(one.mean, one.mean if one.low is None else one.low, one.mean if one.high is None else one.high)
+
+
+def _same_cost(source: Source, arm: Setting) -> Interval | None:
+    """The client alone with as many multiply-accumulates as an arm's client."""
+    made = source.table(arm.campaign)
+    macs = {cell.client_macs for cell in made.cells if cell.arm == arm.name} if made else set()
+    near = [
+        alone
+        for budget, alone in lean.chosen(source).items()
+        if any(count and abs(count / budget - 1) <= SAME_COST for count in macs)
+    ]
+    return near[0] if near else None
+
+
+def _single(source: Source, arm: Setting) -> str:
+    """The limit of a single run with the same network, penalty and channel, where the arm itself has none."""
+    like = arm.config
+    same = [
+        one
+        for one in lean.measured(source)
+        if (one.arm.config.model, one.arm.config.surrogate, one.arm.weight) == (like.model, like.surrogate, arm.weight)
+    ]
+    return lean.leak(LIMIT, same[0]) if same else ""
+
+
+def _lean(source: Source) -> Iterator[Line]:
+    """The recommended lean client of the largest and of the smallest budget."""
+    references = lean.chosen(source)
+    for budget in dict.fromkeys((max(references), min(references))) if references else ():
+        one = lean.recommended(source, budget)
+        if one is not None:
+            values = {"budget": wording.count(budget), "method": lean.method(one)}
+            accuracy, nats = one.accuracy, lean.leak(LIMIT, one)
+            alone = references[budget]
+            yield Line("lean", lean.CAMPAIGN, 1, accuracy, share(one), nats, alone=alone, values=values)
+
+
+def _elsewhere(source: Source, claims: Sequence[Claim]) -> Iterator[Line]:
+    """Tiny-ImageNet: attention behind the front end, or the front end alone as long as that is not measured."""
+    for claim in (one for one in claims if one.campaign in TEXTS["en"]):
+        result = find(source, claim)
+        part = "c" if result is not None and result.whole else "b"
+        for pair in pairs(source, [claim], part, "a"):
+            yield replace(_line(claim.campaign, pair, part), verdicts=_verdicts(pair), values={"part": part})
+
+
+def _unsure(source: Source) -> Iterator[Line]:
+    """Of the clients that send only some images, that with the least limit at the smallest budget."""
+    for campaign in unsure.campaigns(source)[:1]:
+        group = unsure.groups(source, campaign)[0]
+        limits = [(value, arm) for arm in group.selective if (value := unsure.nats(arm)) is not None]
+        for limit, arm in sorted(limits, key=lambda pair: pair[0])[:1]:
+            sent = fmean(selective.over_seeds(arm, lambda cell: selective.sending("share", cell)))
+            values = {
+                "budget": wording.count(group.budget),
+                "share": f"{100 * sent:.0f}",
+                "method": f"{unsure.kind(arm)} {arm.weight:g}",
+            }
+            alone = over_seeds(group.alone) if group.alone else None
+            accuracy, percent = over_seeds(arm.values("accuracy")), 100 * _left(arm)
+            nats = say_leak(LIMIT, limit)
+            yield Line(campaign, campaign, len(arm.seeds), accuracy, percent, nats, alone=alone, values=values)
+
+
+def _left(arm: Setting) -> float:
+    """The share of a blind guess's error that the strongest attack leaves on images that are sent."""
+    return fmean(
+        error / guess
+        for cell in arm.cells
+        if (error := selective.score(cell, "mse")) is not None and (guess := selective.guess(cell)) is not None
+    )
 
 
 def _on_cifar(source: Source, claims: Claim, language: str) -> str:
@@ -183,49 +299,33 @@ def _on_cifar(source: Source, claims: Claim, language: str) -> str:
         return texts["none"]
     if not {"b", "c"} <= claim.equal.keys():
         return texts["unequal"]
-    gain, added = claim.judged("b", "a")["mse"], claim.judged("c", "b")["mse"]
+    gained, added = claim.judged("b", "a")["mse"], claim.judged("c", "b")["mse"]
     key = "front_end_only" if added.answer == "no_difference_shown" else "attention_differs"
-    return texts[key].format(gain=f"{gain.comparison.ratio:.2f}", added=f"{added.comparison.ratio:.2f}")
+    return texts[key].format(gain=f"{gained.comparison.ratio:.2f}", added=f"{added.comparison.ratio:.2f}")
 
 
-def _elsewhere(rows: list[Row], language: str) -> str:
-    """The sentence about Tiny-ImageNet, if attention was measured there."""
-    verdict = next((row.verdict for row in rows if (row.key, row.part) == ("claim-tiny-imagenet", "c")), None)
-    directions = {"more_private": "better", "less_private": "worse", "no_difference_shown": "open"}
-    return TEXTS[language][f"elsewhere_{directions.get(verdict, verdict)}"] if verdict else ""
+def _server(source: Source, language: str) -> str:
+    """Whether any model of the baseline's cost is more accurate than the client alone."""
+    rows, references = lean.measured(source), lean.chosen(source)
+    if not rows or not references:
+        return ""
+    largest = max(references)
+    there = [one for one in rows if one.budget == largest]
+    count = sum(gain(one.accuracy, references[largest]) == "more" for one in there)
+    texts, all_of = TEXTS[language], str(len(there))
+    return texts["server"].format(count=count, all=all_of) if count else texts["no_server"].format(count=all_of)
 
 
-def _cells(row: Row, language: str) -> list[str]:
-    texts, arms = TEXTS[language], row.claim.arms
-    points = f"{100 * (arms[row.part].accuracy - arms[row.other].accuracy):+.2f}"
-    errors = [ratio(row.effects[name]) for name in ("mse", "structure")]
-    errors = errors if language == "en" else [error.replace(" to ", "–") for error in errors]
-    verdict = texts[row.verdict] + (texts["measured"] if row.as_measured else "")
-    seeds = min(len(arm.seeds) for arm in arms.values())
-    return [texts[row.key].format(part=texts.get(row.part)), str(seeds), points, *errors, verdict]
-
-
-def _notes(rows: list[Row], language: str, to_results: str) -> str:
-    """The meaning of the numbers, and their source files by suite."""
-    files: dict[str, list[str]] = {}
-    for campaign, claim in {row.claim.arms[row.part].campaign: row.claim for row in rows}.items():
-        link = f"[{stem(campaign)}]({to_results}/{stem(campaign)}.json){_doubt(claim, campaign, language)}"
-        files.setdefault(_suite(claim, language), []).append(link)
-    suites = "; ".join(f"{suite} {' · '.join(links)}" for suite, links in files.items())
-    return TEXTS[language]["notes"].format(suites=suites)
-
-
-def _doubt(claim: ClaimResult, campaign: str, language: str) -> str:
-    """The number of runs of a campaign in which the audit calls the strongest attack unreliable; empty if none."""
-    arms = [arm for arm in claim.arms.values() if arm.campaign == campaign]
-    doubtful, runs = sum(arm.unreliable() for arm in arms), sum(len(arm.seeds) for arm in arms)
-    return TEXTS[language]["doubt"].format(doubtful=doubtful, runs=runs) if doubtful else ""
-
-
-def _suite(claim: ClaimResult, language: str) -> str:
-    """The suite of a claim's audits, and the number of its attacks (no probes) that the campaign leaves out."""
-    audit = load_campaign(claim.claim.campaign).audits[0]
-    attacks = [name for name, row in load_suite(audit.suite).suite.rows.items() if not isinstance(row, ProbeOptions)]
-    count = len(set(attacks) - set(audit.rows()))
-    omitted = TEXTS[language]["omitted"].format(count=count) if count else ""
-    return f"`{claim.table.audits[0].suite}`{omitted}"
+def _cells(row: Line, language: str) -> list[str]:
+    texts = TEXTS[language]
+    values = {key: texts.get(value, value) if key == "part" else value for key, value in row.values.items()}
+    verdicts = [texts[key].format(**more) for key, more in row.all_verdicts()]
+    return [
+        texts[row.key].format(**values),
+        str(row.seeds),
+        f"{100 * row.accuracy.mean:.1f}",
+        f"{100 * row.alone.mean:.1f}" if row.alone else "–",
+        f"{row.share:.0f}",
+        f"{row.nats}{texts['one_seed'] if row.single else ''}" if row.nats else "–",
+        texts["comma"].join(verdicts),
+    ]

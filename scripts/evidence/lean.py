@@ -9,8 +9,6 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from attncem.campaigns.expansion import expand
-from attncem.config.options.campaigns import load_campaign
 from attncem.config.options.surrogates import KMeansOptions
 from attncem.records.campaign_table import CellResult
 from attncem.records.leaks import BEYOND, LIMIT, say_leak
@@ -19,9 +17,10 @@ from attncem.records.statistics import Interval, difference_apart
 from attncem.records.study import ACCURACY
 from attncem.records.study.leaking import nats_disagree
 from attncem.reporting import wording
-from attncem.reporting.campaign.plots import Ink, Plot, files
+from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
-from evidence.source import Setting, Source
+from evidence.drawing import legend, svg
+from evidence.source import Setting, Source, planned_cells
 from evidence.words import table, table_of
 
 CAMPAIGN = "lean-cifar10"
@@ -88,7 +87,7 @@ def measured(source: Source) -> list[Measured]:
 def alone(source: Source) -> dict[int, list[CellResult]]:
     """The candidates of the client alone by what they may cost, the chosen one first."""
     made = source.table(CAMPAIGN)
-    budgets = {planned.cell.arm: planned.cell.budget for planned in expand(load_campaign(CAMPAIGN))}
+    budgets = {planned.cell.arm: planned.cell.budget for planned in planned_cells(CAMPAIGN)}
     candidates: dict[int, list[CellResult]] = {}
     for cell in made.cells if made else ():
         if (budget := budgets[cell.arm]) is not None:
@@ -294,8 +293,7 @@ def figure(source: Source) -> bytes | None:
     if not shown:
         return None
 
-    def draw(axes: Any, ink: Ink) -> str:
-        axes.figure.set_facecolor("white")  # the page may have a dark background
+    def draw(axes: Any, ink: Ink) -> None:
         budgets = sorted({one.budget for one in shown})
         for place, budget in enumerate(budgets):
             _points(axes, [one for one in shown if one.budget == budget], ink.of(place), budget)
@@ -308,11 +306,9 @@ def figure(source: Source) -> bytes | None:
         axes.set_xlabel("nats that one release leaks at most (95 % limit)")
         axes.set_ylabel("accuracy %")
         _label(axes, [(one, ink.of(budgets.index(one.budget))) for one in shown])
-        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        return ""
+        legend(axes)
 
-    plot = Plot("less-to-release", "Accuracy and the limit on the leak", draw, (8.4, 4.2))
-    return next(content for file, content in files(plot) if file.endswith(".svg"))
+    return svg("less-to-release", "Accuracy and the limit on the leak", draw)
 
 
 def _points(axes: Any, rows: Sequence[Measured], color: str, budget: int) -> None:

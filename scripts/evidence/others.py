@@ -1,41 +1,24 @@
-"""Other parts of the page: the choice of the arms, the baseline's own recipe, and the demo."""
+"""The choice of the arms, and tables of single campaigns."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from attncem.campaigns.choosing import Matched, Tried, error_of, match
 from attncem.config.options.channels import ShapedOptions
 from attncem.config.options.run import RunConfig
-from attncem.records import leaks
-from attncem.records.campaign_table import Ends
 from attncem.records.study import ACCURACY
 from attncem.records.study.equal import PairEffect, effects
 from evidence.source import Setting, Source
-from evidence.words import front_end, method, number, over_images, spreads, table_of
+from evidence.words import front_end, method, spreads, table_of
 
-BEYOND, BASELINE = "beyond-cifar10", "baseline-240-cifar10"
+BEYOND = "beyond-cifar10"
 WEIGHT = 2.0
 """λ of arm a of every claim."""
 ATTENTION = ("gated", "slot", "hybrid")
 """Attention surrogates; the best of them is arm c."""
 SHOWN = (ACCURACY, "mse", "structure", "ssim")
-PUBLISHED = (
-    ("ResSFL, abstract", "CIFAR-100, VGG-11", "67.5 %", "0.050"),
-    ("KDRSFL (FGCS 2025)", "CIFAR-100, VGG-11", "67.4 %", "0.058"),
-    ("CEM, `image-exp/run_exp.sh`", "Tiny-ImageNet, ResNet-20, Noise_NoPeek + CEM", "53.39 %", "0.0098"),
-    ("CEM, Table 3 as transcribed in slides", "FaceScrub, VGG11, Noise_ARL + CEM, decoder, infer", "80.33 %", "0.0211"),
-    (
-        "CEM, Table 3 as transcribed in slides",
-        "FaceScrub, VGG11, bottleneck + CEM, decoder, infer",
-        "85.00 %",
-        "0.0035",
-    ),
-    ("source document 002", "CIFAR-10, CEM-main, λ = 16, 240 epochs (collapsed)", "24.45 %", "0.0436"),
-)
-"""Published figures of other work: source, setting, accuracy, MSE."""
 
 
 # selection of the arms
@@ -166,28 +149,3 @@ def over_base(base: Setting, others: Sequence[Setting]) -> list[tuple[Setting, d
 def farthest(base: Setting, others: Sequence[Setting]) -> float:
     """The largest difference between an accuracy and that of the reference arm."""
     return max(abs(arm.accuracy - base.accuracy) for arm in others)
-
-
-def demo_rows(source: Source) -> list[dict[str, str]]:
-    """The table that `attncem demo` prints; empty if not measured yet."""
-    file = source.folder / "demo.csv"
-    if not file.is_file():
-        return []
-    with file.open(encoding="utf-8", newline="") as opened:
-        return list(csv.DictReader(opened))
-
-
-def demo_score(row: Mapping[str, str], measure: str) -> str:
-    """A measure of the demo with its interval."""
-    return over_images(measure, Ends(*(float(row[f"{measure}{end}"]) for end in ("", "_low", "_high"))))
-
-
-def demo_nats(row: Mapping[str, str]) -> str:
-    """The limits on the leak of a run, and on what its label does not tell already."""
-    return " | ".join(f"{float(row[name]):.1f}" for name in (leaks.LIMIT, leaks.BEYOND))
-
-
-def demo_scores(row: Mapping[str, str]) -> str:
-    """The measures of a run or of a floor."""
-    scores = [number(name, float(row[name])) for name in ("structure", "ssim", "psnr")]
-    return " | ".join([demo_score(row, "mse"), *scores])

@@ -1,15 +1,15 @@
-"""Figures of the page, as reproducible SVG: accuracy against the strongest attack's error, every seed of every arm."""
+"""The claim's figure: accuracy against the strongest attack's error, every seed of every arm."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from attncem.records.statistics import seed_summary
 from attncem.records.study import ACCURACY
-from attncem.reporting.campaign.plots import Ink, Plot, files
+from attncem.reporting.campaign.plots import Ink
 from attncem.reporting.figures import marker_of
 from evidence.claim import Claim, ClaimResult, find
+from evidence.drawing import accuracy_and_error, seeds
 from evidence.source import Setting, Source
 
 FIGURE = "results-claim.svg"
@@ -49,27 +49,3 @@ def _arm(axes: Any, arm: Setting, name: str, color: str, marker: str) -> None:
     x, y = seed_summary([100 * value for value in arm.values(ACCURACY)]), seed_summary(arm.values("mse"))
     spread = {key: None if one.low is None else one.mean - one.low for key, one in (("xerr", x), ("yerr", y))}
     axes.errorbar([x.mean], [y.mean], color=color, marker=marker, linestyle="", markersize=6, label=name, **spread)
-
-
-# parts of all figures
-
-
-def accuracy_and_error(name: str, draw: Callable[[Any, Ink], None], size: tuple[float, float]) -> bytes:
-    """A figure with the content from `draw`, axis labels and legend."""
-
-    def whole(axes: Any, ink: Ink) -> str:
-        axes.figure.set_facecolor("white")  # the page may have a dark background
-        draw(axes, ink)
-        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-        axes.set_xlabel("accuracy %")
-        axes.set_ylabel("MSE of the strongest attack")
-        return ""
-
-    plot = Plot(name, "Accuracy and the strongest attack's error", whole, size)
-    return next(content for file, content in files(plot) if file.endswith(".svg"))
-
-
-def seeds(axes: Any, arm: Setting, color: str, marker: str) -> None:
-    """Every run of an arm as a small, pale point."""
-    accuracies = [100 * value for value in arm.values(ACCURACY)]
-    axes.plot(accuracies, arm.values("mse"), color=color, marker=marker, linestyle="", markersize=3, alpha=0.4)

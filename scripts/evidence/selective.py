@@ -8,14 +8,12 @@ from functools import partial
 from statistics import fmean, stdev
 from typing import TypeAlias
 
-from attncem.campaigns.expansion import expand
-from attncem.config.options.campaigns import load_campaign
 from attncem.records.campaign_table import CampaignTable, CellAudit
 from attncem.records.leaks import LIMIT, NOT_SENT, OVER_ALL
 from attncem.records.study import ACCURACY
 from attncem.records.study import Cell as StudyCell
 from attncem.reporting import wording
-from evidence.source import Setting, Source
+from evidence.source import Setting, Source, planned_cells
 from evidence.words import table_of
 
 GUESSES = ("class mean", "mean image")
@@ -43,7 +41,7 @@ def selective_table(source: Source, campaign: str) -> str:
         "all sent %": partial(_percent, lambda cell: sending("all_sent", cell) or score(cell)),
         "sent %": partial(_percent, partial(sending, "share")),
         "MSE": partial(_number, partial(score, measure="mse"), digits=4),
-        "blind guess": partial(_number, _guess, digits=4),
+        "blind guess": partial(_number, guess, digits=4),
         "structure": partial(_number, partial(score, measure="structure"), digits=4),
         "re-identified %": partial(_percent, _again),
         "nats ≤, a sent image": partial(_number, partial(leak, LIMIT), digits=1),
@@ -55,14 +53,19 @@ def selective_table(source: Source, campaign: str) -> str:
 
 def _alone(made: CampaignTable, campaign: str) -> Iterator[str]:
     """The client alone of every budget: the mean over the seeds of the chosen candidate's accuracy."""
-    budgets = {planned.cell.arm: planned.cell.budget for planned in expand(load_campaign(campaign))}
+    for budget, values in alone(made, campaign).items():
+        mean = _spread([100 * value for value in values], 1)
+        yield f"- The client alone, {wording.count(budget)}: {mean} % ({len(values)} seeds), and nothing is sent."
+
+
+def alone(made: CampaignTable, campaign: str) -> dict[int, list[float]]:
+    """The accuracy of the client alone by budget, a number for each seed."""
+    budgets = {planned.cell.arm: planned.cell.budget for planned in planned_cells(campaign)}
     chosen: dict[int, list[float]] = defaultdict(list)
     for cell in made.cells:
         if (budget := budgets[cell.arm]) is not None and (scores := cell.alone or {}) and "test" in scores:
-            chosen[budget].append(100 * scores["test"][0])
-    for budget, values in sorted(chosen.items()):
-        mean = _spread(values, 1)
-        yield f"- The client alone, {wording.count(budget)}: {mean} % ({len(values)} seeds), and nothing is sent."
+            chosen[budget].append(scores["test"][0])
+    return dict(sorted(chosen.items()))
 
 
 # cells of the table
@@ -89,7 +92,7 @@ def sending(name: str, cell: Cell) -> float | None:
     return float(value[0] if isinstance(value, list) else value)
 
 
-def _guess(cell: Cell) -> float | None:
+def guess(cell: Cell) -> float | None:
     """The error of the best blind guess of the judged images."""
     attacks = cell.results[0].attacks or {}
     return min((scores["mse"][0] for row, scores in attacks.items() if row.startswith(GUESSES)), default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from attncem.base.types import RunError
@@ -56,7 +56,7 @@ class Source:
     def table(self, campaign: str) -> CampaignTable | None:
         """The results of a campaign; None if not measured yet."""
         file = self.folder / f"{stem(campaign)}.json"
-        return read_results(file) if file.is_file() else None
+        return _read(file, file.read_bytes()) if file.is_file() else None
 
     def arms(self, campaign: str, *, balanced: bool = False) -> list[Setting]:
         """The arms of a campaign at their points; empty if not measured yet."""
@@ -77,6 +77,12 @@ class Source:
         return [curve for curve in curves.values() if len({arm.weight for arm in curve}) > 1]
 
 
+@lru_cache(maxsize=64)
+def _read(file: Path, content: bytes) -> CampaignTable:
+    """The results of a file with this content."""
+    return read_results(file)
+
+
 def settings(table: CampaignTable, *, balanced: bool = False) -> list[Setting]:
     """The arms of a result file that release something; RunError if a run has no attack or no accuracy."""
     released = [arm for arm in study_of_results(table, balanced=balanced).arms if not arm.on_device]
@@ -94,16 +100,17 @@ def stem(campaign: str) -> str:
 
 def arms_by_cell(campaign: str) -> dict[str, str]:
     """The arm of every cell of a packaged campaign, by the cell's name."""
-    return {one.cell.id: one.cell.arm for one in _cells(campaign)}
+    return {one.cell.id: one.cell.arm for one in planned_cells(campaign)}
 
 
 @cache
 def _configs(campaign: str) -> dict[tuple[str, str], RunConfig]:
-    return {(one.cell.arm, repr(one.cell.point)): one.config for one in _cells(campaign)}
+    return {(one.cell.arm, repr(one.cell.point)): one.config for one in planned_cells(campaign)}
 
 
 @cache
-def _cells(campaign: str) -> list[PlannedCell]:
+def planned_cells(campaign: str) -> list[PlannedCell]:
+    """The cells of a packaged campaign, in its order."""
     return expand(load_campaign(campaign))
 
 

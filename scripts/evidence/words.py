@@ -140,6 +140,11 @@ def missing_arms(results: CampaignTable) -> Counter[str]:
     return Counter(arms.get(cell, cell) for cell in results.unfinished)
 
 
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
 def counted(names: Mapping[str, int]) -> str:
     """Names with the number of their occurrences."""
     return ", ".join(f"`{name}` ({count})" for name, count in names.items())

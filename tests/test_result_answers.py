@@ -1,0 +1,346 @@
+"""The answers of docs/results.md follow from the numbers: other numbers give other sentences."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from attncem.records.campaign_table import AskedAudit, CampaignTable, CellResult
+from attncem.records.sending import KeptSending
+from made_results import ROOT, by_weight, cells_of, folder, made, made_audit, page_scripts, planted
+
+RESULTS = ROOT / "results"
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Any]:
+    """The script and its parts, importable as when it is run."""
+    with page_scripts() as parts:
+        yield parts
+
+
+@pytest.fixture(scope="module")
+def committed(script: Any) -> Any:
+    """The committed results."""
+    return script.source.Source(RESULTS)
+
+
+def changed(script: Any, place: Path, name: str, change: Callable[[Any], None]) -> Any:
+    """A folder with one committed file, changed."""
+    data = json.loads((RESULTS / name).read_text(encoding="utf-8"))
+    change(data)
+    (place / name).write_text(json.dumps(data), encoding="utf-8")
+    return script.source.Source(place)
+
+
+def claims(script: Any) -> Any:
+    return script.write_results.HEADLINES.all
+
+
+# attention, the front end, other data
+
+
+@pytest.mark.parametrize(
+    ("times", "attention", "front_end"),
+    [
+        (2.1, "Yes: behind the same front end", "It makes the client more private: with kmeans"),
+        (1.0, "No gain is shown: behind", "No gain is shown: with kmeans"),
+        (0.6, "No, it leaks more: behind", "It makes the client less private: with kmeans"),
+    ],
+)
+def test_attention_and_the_front_end_are_judged_by_the_tests(
+    script: Any, tmp_path: Path, times: float, attention: str, front_end: str
+) -> None:
+    """Arm b has half of the effect of c, so c over b is the rest."""
+    tables = [made("claim-cifar10", planted(times)), made("claim-selection-cifar10", by_weight, noise=0.0)]
+    source = script.source.Source(folder(tmp_path, *tables))
+    told = script.pairs.attention(source, claims(script))
+    assert told.startswith(attention) and "(CIFAR-10, 6 seeds, at equal accuracy)." in told
+    ratio = float(re.findall(r"leaves the attacker (\d\.\d\d) ", told)[0])
+    assert ratio == pytest.approx(times / (1 + (times - 1) / 2), rel=0.03)
+    told = script.pairs.front_end(source, claims(script))
+    assert told.startswith(front_end) and "Other data" not in told
+
+
+def test_three_seeds_are_too_few_for_an_answer(script: Any, tmp_path: Path) -> None:
+    table = made("claim-cifar10", planted(2.1))
+    few = [cell for cell in table.cells if cell.seed < 3]
+    source = script.source.Source(folder(tmp_path, replace(table, cells=few)))
+    told = script.pairs.attention(source, claims(script))
+    assert told.startswith("Too few seeds to tell: ") and "3 seeds, at the accuracies measured" in told
+
+
+def test_other_data_are_grouped_by_their_verdicts(script: Any, tmp_path: Path) -> None:
+    tables = [made("claim-cifar10", planted(1.8)), made("claim-lfw", planted(1.0)), made("claim-demo", planted(0.7))]
+    first = tables[1].cells[0].audits[0]
+    attacks = {name: {**scores, "reliable": False} for name, scores in (first.attacks or {}).items()}
+    tables[1].cells[0] = replace(tables[1].cells[0], audits=[replace(first, attacks=attacks)])
+    source = script.source.Source(folder(tmp_path, *tables))
+    told = script.pairs.elsewhere(source, claims(script))
+    assert "more private on CIFAR-10, less private on embedded images, not shown to differ on faces (LFW)" in told
+    assert "too few seeds for a test on faces (LFW)" in told and "not converged in 1 of 9 runs on faces (LFW)" in told
+    (line,) = (row for row in script.pairs.everywhere(source, claims(script)) if row.data == "embedded images")
+    assert line.mixed and "| embedded images, other σ |" in script.pairs.pairs_table([line]), "c has half of a's σ"
+
+
+def test_the_nats_of_the_first_answer_are_the_least_of_each_kind(script: Any, committed: Any) -> None:
+    limits: dict[str, list[float]] = {"attention": [], "capacity": [], "kmeans": []}
+    for cell in json.loads((RESULTS / "lean_cifar10.json").read_text(encoding="utf-8"))["cells"]:
+        kind = "attention" if cell["arm"] in ("gated", "slot") else cell["arm"].partition("-")[0]
+        if kind in limits and cell["audits"]:
+            limits[kind].append(cell["audits"][1]["leaks"]["leak_limit"]["interval"][2])
+    least = {kind: f"{min(values):.3g}" for kind, values in limits.items()}
+    told = script.pairs.attention(committed, claims(script))
+    assert "with attention" in told and all(float(value) > 1 for value in least.values())
+    nats = re.findall(r"([\d.]+) nats with (?:plain )?(\w+)", told)
+    assert [kind for _, kind in nats] == list(limits) and [float(value) for value, _ in nats] == pytest.approx(
+        [min(values) for values in limits.values()], rel=0.01
+    )
+
+
+# servers
+
+
+def alone(score: float) -> Callable[[Any], None]:
+    """Every chosen client alone has this accuracy."""
+
+    def change(data: Any) -> None:
+        for cell in data["cells"]:
+            if cell.get("alone"):
+                cell["alone"]["test"] = [score, score - 0.005, score + 0.005]
+
+    return change
+
+
+def test_whether_a_server_is_worth_it_follows_from_the_client_alone(
+    script: Any, committed: Any, tmp_path: Path
+) -> None:
+    told = script.server.answer(committed)
+    assert re.match(r"With 1 M .* adds up to 6\.0 points .*; with 4 M and 21\.2 M none of 19 models", told), told
+    weak = changed(script, tmp_path, "lean_cifar10.json", alone(0.5))
+    assert script.server.answer(weak).count("a server adds up to") == 3
+    head = script.headlines.headline(weak, script.write_results.HEADLINES, "en", to_results="", to_page=None)
+    assert "15 of 15 models with a server are shown to be more accurate" in head and head.count("the server adds") == 2
+    strong = changed(script, tmp_path, "lean_cifar10.json", alone(0.99))
+    assert script.server.answer(strong).startswith("With 1 M, 4 M and 21.2 M none of 23 models with a server")
+    head = script.headlines.headline(strong, script.write_results.HEADLINES, "zh", to_results="", to_page=None)
+    assert "均未显示比客户端单独运行更准确" in head and head.count("仅客户端更准确") == 2
+
+
+def test_what_is_released_is_compared_at_the_cost_of_the_baseline(script: Any, committed: Any) -> None:
+    rows = {one.arm.name: one for one in script.server.compared(committed)}
+    cells = {cell.arm: cell for cell in committed.table("lean-cifar10").cells if cell.audits and not cell.point}
+    attacks = cells["vgg-kmeans"].audits[0].attacks
+    share = 100 * attacks["decoder global"]["mse"][0] / attacks["class mean"]["mse"][0]
+    assert script.server.share(rows["vgg-kmeans"]) == pytest.approx(share)
+    told = script.server.released(committed)
+    assert f"the baseline's client leaves {share:.0f} % at a limit of 186 nats" in told
+    assert "Codes of few bits without noise leak at most 3.61 to 8.55 nats" in told and set(rows) >= {"8-bits", "none"}
+
+
+# clients that send some images
+
+LIMITS = {"full": 10.0, "uniform": 13.0, "doubt": 11.0, "gated-doubt": 12.0, "worst": 14.0}
+
+
+def selective(limits: dict[str, float], gain: float) -> CampaignTable:
+    """The selective campaign on CIFAR-10, as it may come: the server adds so much to each client's own head."""
+    campaign, cells = "selective-cifar10", []
+    for one in cells_of(campaign):
+        arm, seed = one.cell.arm, one.cell.seed
+        facts = CellResult(arm, dict(one.cell.point), seed, [], [], 1_000_000, 20.0)
+        if one.cell.budget is not None:
+            score = [0.8, 0.79, 0.81]
+            cells.append(replace(facts, alone={"test": score, "validation": score}))
+            continue
+        limit = limits[re.sub(r"-\dM", "", arm)] + 0.01 * seed
+        leaks = {
+            name: {"interval": [part * limit] * 3, "by": "leakage"}
+            for name, part in (("leak_limit", 1.0), ("not_sent", 0.8), ("over_all", 0.3))
+        }
+        head = 0.85 - gain + 0.001 * seed
+        kept = KeptSending(0.7, 0.3, 3000, 10_000, [head, head, head], [0.85, 0.85, 0.85])
+        audits = [replace(made_audit(0.85, 1.5), leaks=leaks) for _ in range(3)]
+        sent = audits if arm.startswith("full") else [replace(audit, sending=kept) for audit in audits]
+        cells.append(replace(facts, audits=sent))
+    asked = [AskedAudit({}, "standard v6", "train", on, "best") for on in ("test", "test", "validation")]
+    asked[1] = replace(asked[1], suite="certificates v2")
+    return CampaignTable(campaign, "", "", asked, cells)
+
+
+@pytest.mark.parametrize(
+    ("uniform", "gain", "limit", "adds"),
+    [
+        (13.0, 0.02, "is higher than that of a client", "In 8 of 8 settings is the server shown to add accuracy"),
+        (10.1, 0.0, "is close to that of a client", "In none of 8 settings is the server shown to add accuracy"),
+        (7.0, -0.02, "is lower than that of a client", "In none of 8 settings is the server shown to add accuracy"),
+    ],
+)
+def test_what_sending_only_unsure_pictures_brings_is_read_as_soon_as_it_is_measured(
+    script: Any, tmp_path: Path, uniform: float, gain: float, limit: str, adds: str
+) -> None:
+    table = selective({**LIMITS, "uniform": uniform}, gain)
+    source = script.source.Source(folder(tmp_path, table))
+    told = script.unsure.answer(source)
+    assert limit in told and adds in told, told
+    assert f"{uniform + 0.01:.1f} against 10.0 nats" in told.replace("7.01", "7.0") and "11.0 with `doubt`" in told
+    assert "(CIFAR-10, 1 M multiply-accumulates, λ 0.3)" in told and "80.0 % with 1 M and 80.0 % with 4 M" in told
+    assert (f", by up to {100 * gain - 0.1:.1f} points" in told) == (gain > 0)
+    rows = script.unsure.short_table(source, "selective-cifar10").splitlines()[2:]
+    assert len(rows) == 10 and all(", λ 0.3 |" in row for row in rows), "the largest λ alone"
+    page = script.write_results.page(source, drawn=["results-unsure.svg"])
+    assert "(results-unsure.svg)" in page and "| doubt, λ 0.3 | 1 M | 3 |" in page
+    head = script.headlines.headline(source, script.write_results.HEADLINES, "en", to_results="", to_page=None)
+    assert "| CIFAR-10, client of 1 M that sends 30 %:" in head and "the server adds 5.0 points |" in head
+    if gain > 0:
+        assert script.unsure.figure(source) == script.unsure.figure(source)
+
+
+def test_the_embedded_images_are_folded_once_cifar10_is_measured(script: Any, tmp_path: Path) -> None:
+    (tmp_path / "selective_demo.json").write_bytes((RESULTS / "selective_demo.json").read_bytes())
+    place = folder(tmp_path, selective(LIMITS, 0.0))
+    section = script.write_results.page(script.source.Source(place)).partition("## What does sending only")[2]
+    shown, _, folded = section.partition("<details><summary>The same on embedded images")
+    assert "| doubt, λ 0.3 |" in shown and "| doubt, λ 1 |" not in shown and "| doubt, λ 1 |" in folded
+
+
+# attacks
+
+
+def test_rows_beyond_the_suites_are_named_where_they_are_stronger(script: Any, committed: Any, tmp_path: Path) -> None:
+    told = script.doubts.answer(committed)
+    assert "On 2 of 4 models" in told and "`flow` leaves 14 % less error (embedded images, no defence)" in told
+
+    def weaker(data: Any) -> None:
+        for cell in data["cells"]:
+            for row in ("flow", "decoder global"):
+                cell["audits"][0]["attacks"][row]["mse"] = [0.05, 0.05, 0.05]
+
+    source = changed(script, tmp_path, "doubts_demo.json", weaker)
+    assert script.doubts.answer(source).startswith("On none of 2 models a row beyond the suite is stronger")
+
+
+def test_attackers_from_outside_are_compared_with_one_who_owns_the_training_images(script: Any, committed: Any) -> None:
+    data = json.loads((RESULTS / "outside_cifar10.json").read_text(encoding="utf-8"))
+    errors = [[audit["attacks"].get("decoder global") for audit in cell["audits"]] for cell in data["cells"]]
+    more = sorted(100 * (of[1]["mse"][0] / of[0]["mse"][0] - 1) for of in errors)
+    asked = sorted(100 * (of[4]["mse"][0] / of[0]["mse"][0] - 1) for of in errors)
+    told = script.doubts.answer(committed)
+    assert f"{more[0]:.0f} to {more[-1]:.0f} % more error with pictures from elsewhere" in told
+    assert f"{asked[0]:.0f} to {asked[-1]:.0f} % more with 1,000 answers of the client (CIFAR-10)" in told
+
+
+# the documents and the baseline
+
+
+def gates(effect: float) -> CampaignTable:
+    """The documents' switches; early shut-off changes the accuracy by so much, and the MSE by five times as much."""
+    table = made("documents-gates", lambda arm, weight: {"accuracy": 0.85 - weight / 400})
+    cells = []
+    for cell in table.cells:
+        on = bool(cell.point.get("surrogate.early_shut_off"))
+        accuracy = (cell.audits[0].accuracy or [0.0])[0] + effect * on
+        cells.append(replace(cell, audits=[made_audit(accuracy, 1.3 + 5 * effect * on)]))
+    return replace(table, cells=cells)
+
+
+def test_the_switches_of_the_documents_are_compared_at_the_same_seed_and_options(script: Any, tmp_path: Path) -> None:
+    source = script.source.Source(folder(tmp_path, gates(-0.04)))
+    told = script.documents.gates(source)
+    assert told.startswith(
+        "1 of 3 switches has an effect that the interval over seeds shows: early shut-off, `slot-001`"
+    )
+    assert "0.85 times the MSE" in told and "none of 54 runs ended near chance" in told
+    (shut, *others) = script.documents.switches(source)
+    assert shut.accuracy.mean == pytest.approx(-0.04, abs=0.003) and shut.times.mean == pytest.approx(1.1 / 1.3)
+    assert shut.accuracy.count == 3 and [one.shown for one in others] == [False, False]
+    page = script.write_results.page(source, drawn=[script.documents.FIGURE])
+    assert "Early shut-off and class gate are not measured" not in page and "The sweep is not measured yet" in page
+    assert (
+        "| `slot-001` | 4 | on | off |" in page
+        and "| `gated-002` | 4 |  | on |" in page
+        and "(results-gates.svg)" in page
+    )
+    assert script.documents.figure(source).startswith(b"<?xml")
+    nothing = script.source.Source(folder(tmp_path, gates(0.0)))
+    assert script.documents.gates(nothing).startswith("None of 3 switches has an effect")
+
+
+def test_gates_that_lack_runs_or_collapsed_say_so(script: Any, tmp_path: Path) -> None:
+    table = gates(0.0)
+    last = cells_of("documents-gates")[-1].cell
+    lost = [replace(table.cells[0], warnings=["near_chance"]), *table.cells[1:-1]]
+    source = script.source.Source(folder(tmp_path, replace(table, cells=lost, unfinished={last.id: "planned"})))
+    told = script.documents.gates(source)
+    assert "1 of 53 runs ended near chance" in told and "**Not complete**: 1 runs are missing: `gated-002` (1)." in told
+
+
+def test_the_sweep_names_the_option_that_moves_the_error_most(script: Any, tmp_path: Path) -> None:
+    table = made("documents-sweep", lambda arm, weight: {"accuracy": 0.85 - weight / 400, "times": 1 + weight / 10})
+    source = script.source.Source(folder(tmp_path, table))
+    told = script.documents.sweep(source)
+    assert told.startswith("In the sweep λ moves the MSE most") and "λ 6.0 points" in told
+    assert script.documents.sweep_table(source).count("\n| ") == 9
+
+
+def test_the_recipe_collapses_or_not(script: Any, committed: Any, tmp_path: Path) -> None:
+    assert script.baseline.answer(committed).startswith("Our run of the recipe (λ = 16) does not collapse: 85.61 %")
+
+    def lose(data: Any) -> None:
+        data["cells"][0]["audits"][0]["accuracy"] = [0.3, 0.29, 0.31]
+        data["cells"][0]["audits"][0]["strongest"] = "baseline's decoder"
+
+    (tmp_path / "undefended_cifar10.json").write_bytes((RESULTS / "undefended_cifar10.json").read_bytes())
+    told = script.baseline.answer(changed(script, tmp_path, "baseline_240_cifar10.json", lose))
+    assert "(λ = 16) collapses: 30.00 %" in told and "Its own decoder is the strongest attack" in told
+
+
+# cost and the demo
+
+
+def test_the_cost_names_what_costs_hardly_any_time_and_what_costs_more(
+    script: Any, committed: Any, tmp_path: Path
+) -> None:
+    rows = {one.surrogate: one for one in script.cost.costs(committed)}
+    told = script.cost.answer(committed)
+    assert f"{rows['slot'].epoch:.2f} times with `slot`" in told and "An epoch with `kmeans`, " in told
+
+    def slower(data: Any) -> None:
+        for row in data["parts"]["epochs"]["tables"][0]["rows"]:
+            row["over_none"] = 2.0
+
+    told = script.cost.answer(changed(script, tmp_path, "benchmark.json", slower))
+    assert told.startswith("An epoch takes 2.00 times with ") and "at most" in told.partition(". ")[2]
+
+
+def test_the_demo_counts_the_models_that_the_client_alone_beats(script: Any, committed: Any, tmp_path: Path) -> None:
+    with (RESULTS / "demo.csv").open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        lines, names = list(reader), list(reader.fieldnames or ())
+    runs = [float(row["accuracy"]) for row in lines if row["kind"] == "run"][1:]
+    (own,) = (row for row in lines if row["kind"] == "alone")
+    beaten = sum(score <= float(own["accuracy"]) for score in runs)
+    assert f"at least as much as {beaten} of the {len(runs)} models" in script.demo.answer(committed)
+    own["accuracy"] = "0.2"
+    with (tmp_path / "demo.csv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(lines)
+    assert "20.00 %, at least as much as 0 of the 4 models" in script.demo.answer(script.source.Source(tmp_path))
+
+
+def test_which_defence_gives_most_is_the_largest_mean(script: Any, committed: Any) -> None:
+    both = script.front.sides(committed)
+    best = max(both.behind, key=lambda name: fmean(both.behind[name].values("mse")))
+    told = script.front.answer(committed)
+    assert f"and `{best}` (MSE" in told and both.short().splitlines()[2].startswith(f"| `{best}` |")
+    first = script.beyond.beside_baseline(committed)[0]
+    assert f"`{first.arm.config.model.name}`" in told and f"{first.times['mse']:.2f} times its MSE" in told
