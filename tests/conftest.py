@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -54,10 +55,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
 
 
+class Lasting:
+    """What stays in memory to the end and is left out of garbage collections: each training makes a full one."""
+
+    modules = 0
+    """How many modules were imported when it was last counted."""
+
+    @classmethod
+    def leave_out(cls) -> None:
+        """Collect garbage, then count everything that is left as lasting."""
+        gc.collect()
+        gc.freeze()
+        cls.modules = len(sys.modules)
+
+
 def pytest_collection_finish() -> None:
-    """Leave modules and collected tests out of garbage collections: each training makes a full one."""
-    gc.collect()
-    gc.freeze()
+    """Leave out modules and collected tests."""
+    Lasting.leave_out()
+
+
+def pytest_runtest_setup() -> None:
+    """Leave out what earlier tests have imported."""
+    if len(sys.modules) > Lasting.modules + 50:
+        Lasting.leave_out()
 
 
 @pytest.fixture(scope="session")

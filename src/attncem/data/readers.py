@@ -8,6 +8,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -166,7 +167,7 @@ def read_fashion_mnist_mini(root: str | Path | None = None) -> Arrays:
     raw = file.read_bytes()
     if hashlib.sha256(raw).hexdigest() != MINI_SHA256:
         raise DataError(f"{file} is damaged: its SHA-256 is not {MINI_SHA256[:12]}…; reinstall attncem")
-    arrays = _load_npz(raw, str(file))
+    arrays = {key: array.copy() for key, array in _load_npz(raw, str(file)).items()}
     for part in ("train", "test"):
         arrays[f"{part}_images"] = arrays[f"{part}_images"][:, None]
     return arrays
@@ -184,7 +185,9 @@ READERS: dict[str, Callable[[Request], Arrays]] = {
 """Reader of each data set: request → train_images, train_labels, test_images, test_labels, optionally turned."""
 
 
+@lru_cache(maxsize=1)
 def _load_npz(raw: bytes, name: str) -> Arrays:
+    """The arrays of the embedded file, unpacked once for every run and audit of a process."""
     try:
         with np.load(io.BytesIO(raw), allow_pickle=False) as archive:
             return {key: archive[key] for key in archive.files}
