@@ -55,7 +55,7 @@ def pack(
             file.rename(temporary / file.name)
         (temporary / "bundle").rmdir()
         reporter(stage, 1, 2, {})
-        facts, decoders = _prepared(open_run(run, weights=weights, device="cpu"), str(run), audits)
+        facts, decoders = prepare(open_run(run, weights=weights, device="cpu"), str(run), audits)
         identity = read_manifest(temporary).identity
         for name, data in decoders.items():
             write_atomic(temporary / name, data)
@@ -72,7 +72,7 @@ def _require_small(folder: Path, largest: int | None) -> None:
         raise RunError(f"the folder would take {total / 1e6:.1f} MB, and at most {largest / 1e6:g} are kept: {parts}")
 
 
-def _prepared(opened: OpenRun, run: str, audits: Sequence[str | Path]) -> tuple[LiveFacts, Decoders]:
+def prepare(opened: OpenRun, run: str, audits: Sequence[str | Path]) -> tuple[LiveFacts, Decoders]:
     """The facts of the page and its decoders; examples alone where nothing was audited."""
     audit = audit_of(opened, audits)
     if audit is None:
@@ -83,7 +83,8 @@ def _prepared(opened: OpenRun, run: str, audits: Sequence[str | Path]) -> tuple[
     with attacking(opened.device, threads):
         case = Adversary(audit.plan.threat, "test", audit.plan.seed).against(opened)
         made = [_stop(case, audit, run, releases) for releases in STOPS]
-        mean, means = _blind(case)
+        floors = [audit.row(stop.floor) for stop, _ in made if stop.floor]
+        mean, means = _blind(case.owning_sent() if any(row.owns == "sent" for row in floors) else case)
     decoders = {stop.file: graph for stop, graph in made if graph is not None}
     facts = LiveFacts(
         identity="",

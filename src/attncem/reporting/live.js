@@ -129,7 +129,7 @@
       if (turn !== latest) return;
       const picture = { pixels, ...look, label, rebuilt: new Map() };
       drawImage(byId("picture"), pixels, 1);
-      byId("picture-note").textContent = [label && said("label", { name: label }), steps.length ? said("prepared", { steps: steps.join("; ") }) : ""].filter(Boolean).join(" ");
+      byId("picture-note").textContent = [label ? said("label", { name: label }) : words.foreign, steps.length ? said("prepared", { steps: steps.join("; ") }) : ""].filter(Boolean).join(" ");
       if (look.onDevice) keep(picture);
       else await send(picture);
       if (turn !== latest) return;
@@ -205,7 +205,7 @@
     return (await run(z, [1, ...data.shape]))[0];
   };
   const guess = (picture, stop) => {
-    const ofClass = stop.blind === "class_mean" && data.class_means.length > 0;
+    const ofClass = stop.blind === "class_mean" && data.class_means.length > 0 && !picture.onDevice; // nobody got its label
     const text = ofClass ? data.class_means[picture.guess] : data.mean;
     show("blind", text);
     byId("blind-note").textContent = words.no_guess;

@@ -194,7 +194,7 @@ def every_fit_gives_a_verdict(case: AttackCase) -> None:
 
 
 def what_was_learned_can_be_written_down(case: AttackCase) -> None:
-    """The state, written and read, gives the same answers to the bit, and so does its network; without one it says so."""
+    """The state, written and read, gives the same answers to the bit; an attack without a state says so."""
     attack, other = case.noisy, case.kind(case.options)
     state = attack.state()
     if state is None:

@@ -46,7 +46,8 @@ def _live(known: argparse.Namespace, rest: Sequence[str]) -> None:
             from attncem.live.page import write_live
 
             show_line(text("command.page", path=write_live(shown, Path(known.out)).resolve()), open_console())
-            _say_what_it_holds(known.source)
+            if shown.facts.examples:
+                show_line(text("live.holds_pictures"), open_console())
             return
         from attncem.deploy.serving.libraries import needed
 
@@ -72,13 +73,7 @@ def _pack(known: argparse.Namespace) -> None:
         raise ConfigError(f"--pack: {known.source} is no run folder")
     folder = pack(known.source, known.pack, audits=known.audit, weights=known.weights, largest=LARGEST)
     show_line(text("live.packed", folder=folder), open_console())
-    _say_what_it_holds(known.source)
-
-
-def _say_what_it_holds(source: str) -> None:
-    """What a file that is passed on shows of the data."""
-    if (Path(source) / "config.yaml").is_file():
-        show_line(text("live.holds_pictures"), open_console())
+    show_line(text("live.holds_pictures"), open_console())
 
 
 def _announce(url: str, *, opens: bool) -> None:

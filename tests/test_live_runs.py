@@ -1,0 +1,206 @@
+"""From a run and its audits to the folder of a page: the audited attacks, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from attncem.base.types import RunError
+from attncem.cli.main import main
+from attncem.config.threats import THREATS
+from attncem.judging.attacks.base import Attack
+from attncem.judging.attacks.ridge import RidgeAttack
+from attncem.judging.auditing import Case
+from attncem.judging.auditing.kept import kept_attack
+from attncem.judging.opening import OpenRun, open_run
+from attncem.live import decoders
+from attncem.live.facts import LiveFacts, open_shown
+from attncem.live.packing import Decoders, pack, prepare
+from attncem.records.audit import AuditResult
+from attncem.records.ledger import joined
+from attncem_edge.client import open_session
+from live_packs import ATTACKS, SENSIBLE, audited
+
+
+@pytest.fixture(scope="module")
+def run(small_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return audited(small_run("demo"), tmp_path_factory.mktemp("live") / "run")
+
+
+@pytest.fixture(scope="module")
+def opened(run: Path) -> OpenRun:
+    return open_run(run, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def made(opened: OpenRun, run: Path) -> tuple[LiveFacts, Decoders]:
+    return prepare(opened, str(run), ())
+
+
+@pytest.fixture(scope="module")
+def audit(run: Path) -> AuditResult:
+    (folder,) = (run / "audits").iterdir()
+    return joined(folder)
+
+
+def without_export(network: nn.Module, x: Tensor, *names: str) -> bytes:
+    """In place of an export that takes seconds."""
+    raise RunError("not exported")
+
+
+@pytest.mark.slow
+def test_every_stop_shows_the_strongest_attack_of_the_audit(
+    made: tuple[LiveFacts, Decoders], audit: AuditResult, run: Path
+) -> None:
+    one, sixteen, most = made[0].stops
+    for stop, row in ((one, audit.row("ridge")), (sixteen, audit.row("ridge x16"))):
+        assert (stop.state, stop.row, stop.mse, stop.images) == ("shown", row.name, row.mse.mean, row.num_images)
+        assert stop.blind == min(audit.row(name).mse.mean for name in ("mean image", "class mean"))
+        assert stop.checked == 500 and stop.stronger is None
+    assert most.state == "not_audited"
+    assert most.command == f"attncem audit {run} --suite standard --only 'decoder global x256'"
+    assert sorted(made[1]) == ["decoder-1.onnx", "decoder-16.onnx"] == sorted(made[0].files)
+    assert made[0].audits == [audit.plan.id] and made[0].judgement == audit.judgement
+
+
+@pytest.mark.slow
+def test_a_decoder_has_the_audited_error_on_all_test_images(
+    made: tuple[LiveFacts, Decoders], audit: AuditResult, opened: OpenRun
+) -> None:
+    case = Case(opened, THREATS["train"], seed=opened.config.seed)
+    for releases, row in ((1, "ridge"), (16, "ridge x16")):
+        decode = open_session(made[1][f"decoder-{releases}.onnx"], "z", ["image"], row)
+        seen = torch.cat(list(case.seeing(releases).seen_by(RidgeAttack(), len(case.x))))
+        errors = np.square(decode(seen.numpy())[0] - case.x.numpy()).mean((1, 2, 3))
+        assert errors.mean() == pytest.approx(audit.row(row).mse.mean, rel=1e-4)
+
+
+@pytest.mark.slow
+def test_blind_guesses_are_those_of_the_audit(
+    made: tuple[LiveFacts, Decoders], audit: AuditResult, opened: OpenRun
+) -> None:
+    import base64
+
+    x = opened.data.test.get(slice(None))[0].numpy()
+    mean = np.frombuffer(base64.b64decode(made[0].mean), np.uint8).reshape(x.shape[1:]) / 255
+    error = np.square(mean - x).mean()
+    assert error == pytest.approx(audit.row("mean image").mse.mean, rel=1e-3)
+    assert len(made[0].class_means) == opened.spec.num_classes
+
+
+@pytest.mark.slow
+def test_examples_are_test_images_of_every_class(made: tuple[LiveFacts, Decoders], opened: OpenRun) -> None:
+    labels = opened.data.test.get(slice(None))[1]
+    assert {it.label for it in made[0].examples} == set(range(10))
+    assert all(int(labels[it.index]) == it.label for it in made[0].examples) and len(made[0].examples) <= 24
+
+
+class _Shifted:
+    """An attack that is not the audited one: darker by a tenth."""
+
+    def __init__(self, attack: Attack) -> None:
+        self._attack = attack
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._attack, name)
+
+    def reconstruct(self, released: Tensor) -> Tensor:
+        return (self._attack.reconstruct(released) - 0.1).clamp(0, 1)
+
+
+def test_an_attack_with_other_errors_than_the_audited_one_is_refused(
+    run: Path, opened: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def shifted(*facts: Any) -> Any:
+        attack = kept_attack(*facts)
+        assert attack is not None
+        return type("Shifted", (RidgeAttack,), {"reconstruct": _Shifted(attack).reconstruct})()
+
+    monkeypatch.setattr(decoders, "kept_attack", shifted)
+    monkeypatch.setattr(RidgeAttack, "network", lambda self: nn.Identity())
+    with pytest.raises(RunError, match=r"ridge: its state rebuilds .*: this is not the audited attack; repeat"):
+        prepare(opened, str(run), ())
+
+
+@pytest.mark.slow
+def test_a_file_that_rebuilds_other_images_is_refused(
+    run: Path, opened: OpenRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = RidgeAttack.network
+    monkeypatch.setattr(RidgeAttack, "network", lambda self: nn.Sequential(network(self), nn.Threshold(0.5, 0.0)))
+    with pytest.raises(RunError, match="ridge: the exported attack rebuilds other images than the audited one"):
+        prepare(opened, str(run), ())
+
+
+def test_an_attack_that_no_page_can_run_is_named_with_its_error(
+    run: Path, opened: OpenRun, audit: AuditResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders, "onnx_of", without_export)
+    facts, graphs = prepare(opened, str(run), ())
+    assert [it.state for it in facts.stops] == ["not_exported", "not_exported", "not_audited"] and graphs == {}
+    assert facts.stops[0].stronger is not None and facts.stops[0].stronger.mse == audit.row("ridge").mse.mean
+
+
+def test_an_attack_whose_state_was_not_kept_is_audited_again(run: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run, tmp_path / "copy"))
+    for file in copy.glob("audits/*/*.safetensors"):
+        file.unlink()
+    stops = prepare(open_run(copy, device="cpu"), "copy", ())[0].stops
+    assert [it.state for it in stops] == ["not_kept", "not_kept", "not_audited"]
+    assert stops[0].command.startswith("attncem audit copy") and stops[0].command.endswith("--fresh")
+
+
+def test_errors_agree_to_rounding_or_within_the_noise_of_another_device() -> None:
+    kept = np.random.default_rng(0).uniform(0.01, 0.05, 500)
+    noise = np.random.default_rng(1).normal(0, 0.003, 500)
+    assert decoders._agree(kept, kept) and decoders._agree(kept * 1.0005, kept)
+    assert decoders._agree(kept + noise, kept), "other noise moves each image, and the mean hardly"
+    assert not decoders._agree(kept * 1.01, kept) and not decoders._agree(kept + 0.003 + noise, kept)
+
+
+def test_without_an_audit_the_page_has_pictures_and_commands(small_run: Callable[..., Path]) -> None:
+    facts, graphs = prepare(open_run(small_run("demo"), device="cpu"), "runs/demo", ())
+    assert facts.audits == [] and facts.judgement is None and graphs == {}
+    assert {it.state for it in facts.stops} == {"not_audited"} and len(facts.examples) == 20
+    assert [it.command.split()[2] for it in facts.stops] == ["runs/demo"] * 3
+
+
+def test_an_audit_of_another_model_is_refused(run: Path, small_run: Callable[..., Path], audit: AuditResult) -> None:
+    other = open_run(small_run("demo", seed=5), device="cpu")
+    with pytest.raises(RunError, match="it judged another model, or another checkpoint, than demo-gated"):
+        prepare(other, "other", [audit.folder])
+
+
+@pytest.mark.slow
+def test_the_folder_of_a_page_is_a_bundle_and_is_written_whole_or_not_at_all(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["live", str(run), "--pack", str(tmp_path / "kept")]) == 0
+    shown = open_shown(tmp_path / "kept")
+    assert shown.facts.identity == shown.manifest.identity and set(shown.files) == set(shown.facts.files)
+    assert "attncem live" in capsys.readouterr().out
+    with pytest.raises(RunError, match=r"would take .* MB, and at most 0\.1 are kept: server\.onnx"):
+        pack(run, tmp_path / "small", largest=100_000)
+    with pytest.raises(RunError, match="already exists"):
+        pack(run, tmp_path / "kept")
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["kept"]
+
+
+@pytest.mark.slow
+def test_a_client_with_a_head_has_guesses_from_sent_images(
+    small_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoders, "onnx_of", without_export)
+    folder = audited(small_run("demo-selective", **SENSIBLE), tmp_path / "run", ridge=ATTACKS["ridge"])
+    opened = open_run(folder, device="cpu")
+    facts, _ = prepare(opened, "run", ())
+    assert len(facts.examples) == 20, "of all images, sent or not"
+    assert facts.stops[0].stronger is not None and replace(facts.stops[0], stronger=None).row.startswith("ridge")
