@@ -172,6 +172,10 @@ class Spread:
     image_low: float
     image_high: float
 
+    def ends(self, over_seeds: tuple[float, float] | None) -> tuple[float, float]:
+        """The ends of the interval that a figure draws: these over seeds, or those over images for a single seed."""
+        return over_seeds or (self.image_low, self.image_high)
+
 
 def spread_of(scores: Sequence[Estimate]) -> Spread | None:
     """One score for each seed as a spread; None without scores."""

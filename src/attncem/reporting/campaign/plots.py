@@ -131,7 +131,7 @@ def _trade_off(study: Judged, kind: AuditKind, measure: str) -> Plot:
             if arm.label not in front or x is None or y is None:
                 continue
             standing, color = front[arm.label].standing, ink.of(arm.color)
-            across, up = _ends(x), _ends(y)
+            across, up = _sides(x), _sides(y)
             axes.errorbar(
                 100 * x.seeds.mean,
                 y.seeds.mean,
@@ -194,9 +194,9 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _ends(spread: Spread) -> tuple[float, float]:
-    """Distances from the mean to both ends of the drawn interval: over seeds, or over images for a single seed."""
-    low, high = drawn_interval(spread.seeds) or (spread.image_low, spread.image_high)
+def _sides(spread: Spread) -> tuple[float, float]:
+    """Distances from the mean to both ends of the drawn interval."""
+    low, high = spread.ends(drawn_interval(spread.seeds))
     return max(spread.seeds.mean - low, 0.0), max(high - spread.seeds.mean, 0.0)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
+from attncem.records.comparison import SeedSummary
 from attncem.records.score import Score
 from attncem.records.study import ACCURACY, Spread, spread_of
 from attncem.reporting.figures import MUTED, Drawing, Spot, color_of, drawing, marker_of
@@ -36,8 +37,8 @@ class Point:
     @property
     def ends(self) -> tuple[tuple[float, float], tuple[float, float]]:
         """Ends of accuracy (percent) and error: the interval over images for one seed, mean ± sd for several."""
-        low, high = _ends(self.accuracy)
-        return (100 * low, 100 * high), _ends(self.mse)
+        low, high = self.accuracy.ends(_deviation(self.accuracy.seeds))
+        return (100 * low, 100 * high), self.mse.ends(_deviation(self.mse.seeds))
 
     @property
     def said(self) -> str:
@@ -46,9 +47,9 @@ class Point:
         return text("figure.trade_off.point", run=self.method.label, accuracy=accuracy, mse=mse)
 
 
-def _ends(spread: Spread) -> tuple[float, float]:
-    own = spread.seeds
-    return (spread.image_low, spread.image_high) if own.sd is None else (own.mean - own.sd, own.mean + own.sd)
+def _deviation(seeds: SeedSummary) -> tuple[float, float] | None:
+    """The mean ± the standard deviation; None for one seed."""
+    return None if seeds.sd is None else (seeds.mean - seeds.sd, seeds.mean + seeds.sd)
 
 
 def trade_offs(methods: Sequence[Method]) -> list[Drawing]:
