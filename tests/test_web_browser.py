@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,20 +18,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from edge_bundles import SIDE, make_bundle, photo
+from edge_bundles import LABELS, PRINT, SIDE, make_bundle, photo
 from edge_bundles import pixels as random_pixels
 from edge_golden import pattern
 from PIL import Image
 
 import hatch_build
-from attncem_edge.client import Client
+from attncem_edge.client import Client, _softmax
 from attncem_edge.manifest import ImageFacts
 from attncem_edge.pictures import read_picture
+from attncem_edge.wire import Request, make_request
+from attncem_edge.wire import Server as Wire
 from browsing import needs_browser, start_browser
 from serving import serving
 from web import encoded, needs_web
 
 pytestmark = [needs_browser, needs_web]
+DEPLOY = hatch_build.ROOT / "docs" / "deploy.md"
 SCRIPT, WASM = "attncem-web.js", "ort-wasm-simd-threaded.wasm"
 POLICY = "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self' http://127.0.0.1:*"
 PAGE = (
@@ -47,7 +52,8 @@ class Handler(BaseHTTPRequestHandler):
         name = self.path.removeprefix("/")
         self.send_response(200 if name in self.files else 404)
         self.send_header("Content-Type", KINDS.get(Path(name).suffix, "application/octet-stream"))
-        self.send_header("Content-Security-Policy", POLICY)
+        if name == "page.html":
+            self.send_header("Content-Security-Policy", POLICY)
         self.end_headers()
         self.wfile.write(self.files.get(name, b""))
 
@@ -56,10 +62,13 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def site() -> Iterator[str]:
-    """The address of a page that holds the client."""
+def site(others: MutableMapping[str, bytes] | None = None) -> Iterator[str]:
+    """The address of a page that holds the client, and of other files."""
     files = {name: (hatch_build.BUILT / name).read_bytes() for name in (SCRIPT, WASM)}
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, {**files, "page.html": PAGE.encode()}))
+    files["page.html"] = PAGE.encode()
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(Handler, files if others is None else ChainMap(files, others))
+    )
     thread = threading.Thread(target=lambda: server.serve_forever(0.01), daemon=True)
     thread.start()
     try:
@@ -86,8 +95,14 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched() -> Iterator[Watched]:
-    with site() as origin, start_browser() as browser:
+def browser() -> Iterator[Any]:
+    with start_browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def watched(browser: Any) -> Iterator[Watched]:
+    with site() as origin:
         page = browser.new_page()
         watched = Watched(page, origin)
         page.on("request", lambda it: watched.sent.append((it.method, it.url, it.post_data_buffer or b"")))
@@ -230,7 +245,7 @@ def test_features_are_those_of_the_edge_client(watched: Watched, tmp_path: Path)
         made, shares, on_device = watched.run(LOOK, encoded(image))
         np.testing.assert_allclose(made, z, rtol=0, atol=1e-5 * np.abs(z).max())
         np.testing.assert_allclose(shares, answers, rtol=0, atol=1e-5 * np.abs(answers).max())
-        assert on_device == (np.exp(answers).max() / np.exp(answers).sum() > 0.525)
+        assert on_device == (_softmax(answers).max() > 0.525)
 
 
 def test_a_server_on_another_origin_answers_and_no_picture_leaves(watched: Watched, tmp_path: Path) -> None:
@@ -239,21 +254,27 @@ def test_a_server_on_another_origin_answers_and_no_picture_leaves(watched: Watch
     files = [photo(tmp_path, seed) for seed in range(12)]
     options = ("--origin", watched.origin, "--origin", "https://elsewhere.example")
     with serving(tmp_path / "log", [tmp_path / "bundle"], *options, ATTNCEM_TOKEN="t" * 32) as server:
-        url = f"http://{server.url}"
-        client = Client(tmp_path / "bundle", url=url, token="t" * 32)
-        on_device = 0
+        url, on_device = f"http://{server.url}", 0
+        client, wire = Client(tmp_path / "bundle"), Wire(url, token="t" * 32)
         for file in files:
             watched.sent.clear()
             made = watched.run(PREDICT, encoded(file.read_bytes()), {"url": url, "token": "t" * 32})
-            ours = client.predict(file)
-            assert (made["label"], made["onDevice"]) == (ours.label, ours.on_device)
-            assert made["confidence"] == pytest.approx(ours.confidence, abs=1e-6)
-            on_device += made["onDevice"]
             check_sent(watched.sent, made, f"{url}/v2/models/small/infer")
-            if made["onDevice"]:
-                assert made["probabilities"] == pytest.approx(ours.probabilities, abs=1e-6)
-        client.close()
+            z, answers = client.look(np.ascontiguousarray(read_picture(file, (1, SIDE, SIDE)).pixels))
+            logits = answers if made["onDevice"] else wire.ask("small", request_for(made["released"]), len(LABELS))
+            assert answers is not None and logits is not None
+            assert made["onDevice"] == (_softmax(answers).max() > 0.525)
+            assert made["confidence"] == pytest.approx(_softmax(answers).max(), abs=1e-6)
+            assert list(made["probabilities"].values()) == pytest.approx(_softmax(logits).tolist(), abs=1e-6)
+            assert made["label"] == LABELS[logits.argmax()]
+            assert made["onDevice"] or np.abs(np.array(made["released"]) - z).max() < 1
+            on_device += made["onDevice"]
+        wire.close()
         assert 0 < on_device < len(files)
+
+
+def request_for(released: list[float]) -> Request:
+    return make_request(np.array(released, np.float32), PRINT)
 
 
 def check_sent(sent: list[tuple[str, str, bytes]], made: dict[str, Any], address: str) -> None:
@@ -278,6 +299,23 @@ def test_a_server_that_does_not_name_the_page_does_not_answer_it(watched: Watche
     assert made["label"].startswith(f"ServerError: http://{server.url} did not answer after 1 attempts: ")
     assert made["label"].endswith(f"if it runs, start it with attncem serve --origin {watched.origin}")
     watched.lines.clear()  # the browser writes why it did not ask
+
+
+def test_the_page_of_the_documents_works(browser: Any, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    make_bundle(bundle)
+    (example,) = re.findall(r"```html\n(.*?)```", DEPLOY.read_text(encoding="utf-8"), flags=re.DOTALL)
+    files = {f"bundle/{name}": (bundle / name).read_bytes() for name in ("manifest.json", "client.onnx")}
+    page = browser.new_page()
+    with site(files) as origin, serving(tmp_path / "log", [bundle], "--origin", origin) as server:
+        files["index.html"] = example.replace("http://127.0.0.1:8000", f"http://{server.url}").encode()
+        page.goto(f"{origin}/index.html")
+        page.wait_for_function("document.querySelector('input').onchange !== null")
+        page.locator("input").set_input_files(photo(tmp_path))
+        page.locator("p", has_text="bytes").wait_for()
+        shown = page.locator("p").inner_text()
+    page.close()
+    assert re.fullmatch(rf"({'|'.join(LABELS)}) \(sent 348 bytes\)", shown)
 
 
 def test_the_console_is_empty(watched: Watched) -> None:
