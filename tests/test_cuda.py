@@ -211,12 +211,17 @@ def test_decoders_are_compiled_where_that_is_asked_for(
     run = attncem.train("demo", TINY, out=tmp_path / "run", progress=silent)
     suite = {"name": "compiled", "version": 1, "meaning": "compiled", "rows": {row: TRAINED_ROWS[row]}}
     captured = attncem.audit(run, suite, out=tmp_path / "captured", progress=silent)
-    modes, finished = list[str](), DecoderTraining.validate
-    monkeypatch.setattr(DecoderTraining, "validate", lambda own: (modes.append(own.recorded.mode), finished(own))[1])
+    modes, stepped = dict[int, str](), DecoderTraining.step
+
+    def step(training: DecoderTraining, rate: float) -> None:
+        stepped(training, rate)
+        modes[id(training.recorded)] = training.recorded.mode
+
+    monkeypatch.setattr(DecoderTraining, "step", step)
     monkeypatch.setenv("ATTNCEM_COMPILE_FROM", "0")
     compiled = attncem.audit(run, suite, out=tmp_path / "compiled", progress=silent)
     assert [row.reason for row in compiled.rows] == [""]
-    assert set(modes) == {"compiled"}
+    assert set(modes.values()) == {"compiled"}
     (one,), (other,) = captured.attacks, compiled.attacks
     assert other.mse.mean == pytest.approx(one.mse.mean, rel=0.05)
 

@@ -24,6 +24,7 @@ from attncem.records.statistics import (
     compare_images,
     difference_apart,
     error_at,
+    mean_limit,
     pareto,
     permutation_p,
     place,
@@ -62,6 +63,17 @@ def test_few_or_lopsided_values_give_finite_bounds(values: list[float]) -> None:
     interval = bootstrap_mean(np.array(values))
     assert min(values) <= interval.low <= interval.mean <= interval.high <= max(values)
     assert interval.low < interval.high
+
+
+@pytest.mark.parametrize("difference", [1e-11, 2e-11, 5e-11])
+def test_values_that_differ_by_little_more_than_rounding_have_an_interval(difference: float) -> None:
+    """Of an InfoNCE near ln N: rounding put every resampled mean on the same side."""
+    for count in range(1900, 2200, 30):
+        values = np.full(count, np.log(count))
+        values[0] -= difference
+        interval = bootstrap_mean(values, num_resamples=200)
+        assert (interval.low, interval.high) == pytest.approx((interval.mean, interval.mean), abs=1e-11)
+        assert mean_limit(values, num_resamples=200) == pytest.approx(interval.mean, abs=1e-11)
 
 
 def test_the_seed_decides_the_resamples() -> None:

@@ -209,11 +209,14 @@ def _corrected(
 
     The quantiles are those of scipy.stats.bootstrap. ``away`` is, up to a factor, the change of the value without each
     image; for means and their ratios it has a closed form: with 10,000 images, recomputing it would be most of the
-    work.
+    work. If every resampled value is on one side, which rounding can do to values that hardly differ, half a resample
+    counts as on the other side.
     """
     from scipy.special import ndtr, ndtri
 
-    bias = ndtri(((resampled < value).mean() + (resampled <= value).mean()) / 2)
+    least = 0.5 / resampled.size
+    below = np.clip(((resampled < value).mean() + (resampled <= value).mean()) / 2, least, 1 - least)
+    bias = ndtri(below)
     acceleration = (away**3).sum() / (away**2).sum() ** 1.5 / 6
     shifted = bias + np.array([1.0, -1.0]) * ndtri(tail)
     low, high = np.quantile(resampled, ndtr(bias + shifted / (1 - acceleration * shifted)))
