@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -78,6 +79,26 @@ def pytest_runtest_setup() -> None:
     """Leave out what earlier tests have imported."""
     if len(sys.modules) > Lasting.modules + 50:
         Lasting.leave_out()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def axes_once() -> Iterator[None]:
+    """Compute the principal axes of the same images once: most audits are on the embedded ones."""
+    units = sys.modules.get("attncem.judging.auditing.units")
+    if units is None:
+        yield
+        return
+    plain, made = units.principal_axes, dict[str, torch.Tensor]()
+
+    def once(centred: torch.Tensor) -> torch.Tensor:
+        key = hashlib.sha256(centred.cpu().numpy().tobytes()).hexdigest()
+        if key not in made:
+            made[key] = plain(centred)
+        return made[key]
+
+    units.principal_axes = once
+    yield
+    units.principal_axes = plain
 
 
 @pytest.fixture(scope="session")

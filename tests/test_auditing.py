@@ -65,7 +65,7 @@ BLIND = suite_of("blind", {"grey": GreyOptions()})
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """One epoch of the demo's undefended model."""
     out = tmp_path_factory.mktemp("runs") / "demo-none"
-    return attncem.train("demo-none", ["training.epochs=1", "device=cpu"], out=out, progress=silent)
+    return attncem.train("demo-none", ["training.epochs=1", "model.width=8", "device=cpu"], out=out, progress=silent)
 
 
 @pytest.fixture(scope="session")
