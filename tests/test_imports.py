@@ -36,9 +36,10 @@ WITHOUT_TORCH = (
     ),
     *("reporting/figures", "reporting/fonts", "reporting/html", "reporting/junit", "judging/grammar"),
     *("reporting/notebook", "reporting/runs/", "reporting/table_formats", "reporting/wording"),
+    *("live/__init__", "live/app", "live/facts", "live/loading", "live/page", "live/sources"),
 )
 """Files, and folders ending in /, that never import torch when they are imported."""
-SMALL = ("records/", "judging/", "reporting/", "campaigns/", "deploy/", "cli/main", "cli/verbs/", "base/texts/")
+SMALL = ("records/", "judging/", "reporting/", "campaigns/", "deploy/", "live/", "cli/", "base/texts/")
 """Where files and functions have a limit: the half that judges models."""
 FILES = sorted(str(file.relative_to(PACKAGE).with_suffix("")) for file in PACKAGE.rglob("*.py"))
 

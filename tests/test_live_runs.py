@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import attncem
 from attncem.base.types import RunError
 from attncem.cli.main import main
 from attncem.config.threats import THREATS
@@ -87,8 +90,6 @@ def test_a_decoder_has_the_audited_error_on_all_test_images(
 def test_blind_guesses_are_those_of_the_audit(
     made: tuple[LiveFacts, Decoders], audit: AuditResult, opened: OpenRun
 ) -> None:
-    import base64
-
     x = opened.data.test.get(slice(None))[0].numpy()
     mean = np.frombuffer(base64.b64decode(made[0].mean), np.uint8).reshape(x.shape[1:]) / 255
     error = np.square(mean - x).mean()
@@ -179,28 +180,58 @@ def test_an_audit_of_another_model_is_refused(run: Path, small_run: Callable[...
         prepare(other, "other", [audit.folder])
 
 
+@pytest.fixture(scope="module")
+def kept(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the command writes."""
+    folder = tmp_path_factory.mktemp("kept") / "demo"
+    assert main(["live", str(run), "--pack", str(folder)]) == 0
+    return folder
+
+
 @pytest.mark.slow
 def test_the_folder_of_a_page_is_a_bundle_and_is_written_whole_or_not_at_all(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, kept: Path, tmp_path: Path
 ) -> None:
-    assert main(["live", str(run), "--pack", str(tmp_path / "kept")]) == 0
-    shown = open_shown(tmp_path / "kept")
+    shown = open_shown(kept)
     assert shown.facts.identity == shown.manifest.identity and set(shown.files) == set(shown.facts.files)
-    assert "attncem live" in capsys.readouterr().out
-    with pytest.raises(RunError, match=r"would take .* MB, and at most 0\.1 are kept: server\.onnx"):
+    with pytest.raises(RunError, match=r"would take .* MB, and at most 0\.1 MB are kept: decoder-"):
         pack(run, tmp_path / "small", largest=100_000)
     with pytest.raises(RunError, match="already exists"):
-        pack(run, tmp_path / "kept")
-    assert sorted(it.name for it in tmp_path.iterdir()) == ["kept"]
+        pack(run, kept)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-def test_a_client_with_a_head_has_guesses_from_sent_images(
-    small_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_folder_is_loaded_without_torch_and_answers_as_the_run(kept: Path, run: Path, opened: OpenRun) -> None:
+    code = f"import sys, attncem; attncem.load({str(kept)!r}); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    model = attncem.load(kept)
+    x, y = opened.data.test.get(slice(0, 200))
+    pixels = (x * 255).round().to(torch.uint8).numpy()
+    answers = [model.predict(image) for image in pixels]
+    right = np.mean([model.manifest.labels.index(it.label) == label for it, label in zip(answers, y, strict=True)])
+    accuracy = attncem.predict(run, [f"test:{place}" for place in range(200)]).predictions
+    assert right == pytest.approx(np.mean([it.top[0].label == it.true_label for it in accuracy]), abs=0.06)
+    assert model.card is not None and "audited attacks at 1, 16 releases" in repr(model)
+    errors = [
+        np.square(model.rebuild(it.released) - image / 255).mean() for it, image in zip(answers, pixels, strict=True)
+    ]  # type: ignore[arg-type]
+    assert np.mean(errors) == pytest.approx(model.stops[0].mse, rel=0.15)
+    with pytest.raises(RunError, match="no attack on 256 averaged releases; it has: 1, 16"):
+        model.rebuild(answers[0].released, releases=256)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_client_with_a_head_guesses_from_sent_images_and_offers_all(
+    small_run: Callable[..., Path], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(decoders, "onnx_of", without_export)
     folder = audited(small_run("demo-selective", **SENSIBLE), tmp_path / "run", ridge=ATTACKS["ridge"])
     opened = open_run(folder, device="cpu")
     facts, _ = prepare(opened, "run", ())
     assert len(facts.examples) == 20, "of all images, sent or not"
-    assert facts.stops[0].stronger is not None and replace(facts.stops[0], stronger=None).row.startswith("ridge")
+    (audit,) = (joined(place) for place in (folder / "audits").iterdir())
+    assert facts.stops[0].images == audit.plan.selective.num_sent  # type: ignore[union-attr]
+    assert audit.row(facts.stops[0].floor).owns == "sent"
+    case = Case(opened, THREATS["train"], seed=opened.config.seed).owning_sent()
+    mean = np.frombuffer(base64.b64decode(facts.mean), np.uint8) / 255
+    assert np.abs(mean - case.auxiliary.in_parts[:].mean(0).numpy().ravel()).max() < 0.51 / 255

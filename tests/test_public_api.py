@@ -15,7 +15,7 @@ from attncem import _HOME
 
 def test_the_names_are_sorted_and_few() -> None:
     assert attncem.__all__ == sorted(attncem.__all__)
-    assert len(set(attncem.__all__)) == len(attncem.__all__) <= 33
+    assert len(set(attncem.__all__)) == len(attncem.__all__) <= 34
 
 
 def test_the_names_are_pinned() -> None:
@@ -46,6 +46,7 @@ def test_the_names_are_pinned() -> None:
         "build_surrogate",
         "compare",
         "explain",
+        "load",
         "load_config",
         "open_encoder",
         "open_run",
@@ -105,7 +106,7 @@ def test_importing_the_package_is_cheap() -> None:
     "name",
     [
         *("ConfigError", "RunConfig", "load_config", "RunDirectory", "METRICS", "THREATS", "AuditResult"),
-        *("report", "compare", "privacy_card", "run_campaign"),
+        *("report", "compare", "privacy_card", "run_campaign", "load"),
     ],
 )
 def test_names_without_computation_do_not_import_torch(name: str) -> None:

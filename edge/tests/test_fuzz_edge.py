@@ -75,7 +75,7 @@ def test_any_manifest_is_opened_or_refused(tmp_path: Path) -> None:
         try:
             with np.errstate(all="ignore"), Client(tmp_path / "bundle", device=tmp_path / "device") as client:
                 z, _ = client.look(pixels())
-                client._released(z, pixels())
+                client.release(z, pixels())
             ended["opened"] += 1
         except AttncemError as error:
             assert len(str(error)) < 20_000, facts

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from attncem.judging.auditing import audit
     from attncem.judging.inference import predict
     from attncem.judging.opening import OpenRun, open_encoder, open_run
+    from attncem.live.loading import load
     from attncem.models.channels import CHANNELS
     from attncem.models.split import SplitModel
     from attncem.records.audit import AuditResult, Row
@@ -69,6 +70,7 @@ _HOME = {
     "build_surrogate": "training.surrogates",
     "compare": "reporting",
     "explain": "reporting.explain.explaining",
+    "load": "live.loading",
     "load_config": "config.loading.load",
     "open_encoder": "judging.opening",
     "open_run": "judging.opening",
@@ -106,6 +108,7 @@ __all__ = [  # noqa: RUF022 - plain order, kept by a test
     "build_surrogate",
     "compare",
     "explain",
+    "load",
     "load_config",
     "open_encoder",
     "open_run",

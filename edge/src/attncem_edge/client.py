@@ -82,15 +82,14 @@ class Client:
 
     def predict(self, picture: str | Path | Pixels) -> Prediction:
         """The label of a picture file of any size, or of pixels [C, H, W] of the client's size."""
-        pixels, steps = self._pixels(picture)
+        pixels, steps = self.pixels(picture)
         z, answers = self.look(pixels)
         confidence = None if answers is None else float(_softmax(answers).max())
-        decision = self.manifest.decision
-        if answers is not None and decision is not None and confidence is not None and confidence > decision.threshold:
+        if answers is not None and self.answers_itself(answers):
             return self._prediction(answers, 0, confidence, steps)
         if self._server is None:
             raise ConfigError("this picture must be sent, and the client has no url")
-        request = make_request(self._released(z, pixels), self.manifest.fingerprint)
+        request = make_request(self.release(z, pixels), self.manifest.fingerprint)
         logits = self._server.ask(self.manifest.name, request, len(self.manifest.labels))
         return self._prediction(logits, len(request.body), confidence, steps)
 
@@ -103,7 +102,13 @@ class Client:
             raise BundleError("the client of the bundle gave a z of another shape, or numbers that are not finite")
         return z, made[1][0] if len(made) > 1 else None
 
-    def _pixels(self, picture: str | Path | Pixels) -> tuple[Pixels, list[str]]:
+    def answers_itself(self, answers: Feature | None) -> bool:
+        """Whether the head is sure enough of these logits to answer; then nothing is sent."""
+        decision = self.manifest.decision
+        return answers is not None and decision is not None and float(_softmax(answers).max()) > decision.threshold
+
+    def pixels(self, picture: str | Path | Pixels) -> tuple[Pixels, list[str]]:
+        """Pixels uint8 [C, H, W] of a picture, and how it was converted."""
         shape = self.manifest.image.shape
         if not isinstance(picture, np.ndarray):
             read = read_picture(Path(picture), shape, squash=self.manifest.image.squash)
@@ -112,8 +117,8 @@ class Client:
             raise DataError(f"pixels are {picture.dtype} {picture.shape}; the client takes uint8 {shape}")
         return np.ascontiguousarray(picture), []
 
-    def _released(self, z: Feature, pixels: Pixels) -> Feature:
-        """What leaves the device: counted, then drawn."""
+    def release(self, z: Feature, pixels: Pixels) -> Feature:
+        """What may leave the device: counted, then drawn, with noise of its own for every call (or keyed)."""
         key = self._key if self._channel.keyed else None
         if self._counter is not None:
             source = _source_of(self._channel, key)

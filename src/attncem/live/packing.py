@@ -68,8 +68,12 @@ def pack(
 def _require_small(folder: Path, largest: int | None) -> None:
     sizes = {file.name: file.stat().st_size for file in folder.iterdir()}
     if largest is not None and (total := sum(sizes.values())) > largest:
-        parts = ", ".join(f"{name} {size / 1e6:.1f} MB" for name, size in sorted(sizes.items(), key=lambda it: -it[1]))
-        raise RunError(f"the folder would take {total / 1e6:.1f} MB, and at most {largest / 1e6:g} are kept: {parts}")
+        parts = ", ".join(
+            f"{name} {size / 1e6:.1f} MB" for name, size in sorted(sizes.items(), key=lambda it: -it[1])[:5]
+        )
+        raise RunError(
+            f"the folder would take {total / 1e6:.1f} MB, and at most {largest / 1e6:g} MB are kept: {parts}"
+        )
 
 
 def prepare(opened: OpenRun, run: str, audits: Sequence[str | Path]) -> tuple[LiveFacts, Decoders]:

@@ -40,10 +40,10 @@ def prepared(
         return
     if audits:
         raise ConfigError(f"--audit: names audits of a run, and {source} is none: its attacks are in its folder")
-    yield open_shown(_folder(source))
+    yield open_shown(folder_of(source))
 
 
-def _folder(source: str) -> Path:
+def folder_of(source: str) -> Path:
     """The folder of a bundle, or of a model of the package; ConfigError where it is neither."""
     folder = Path(source)
     if folder.is_dir():
