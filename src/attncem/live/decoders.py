@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,20 +20,23 @@ from attncem.judging.case import Case
 from attncem.live.auditing import Candidate
 from attncem.live.facts import IMAGE
 from attncem.models.onnx_export import onnx_of
+from attncem.models.onnx_file import need
 from attncem_edge.client import open_session
 from attncem_edge.manifest import FEATURE
 
 COMPARED = 64
 """Releases on which the exported and the audited attack are compared."""
-_CLOSE = 1e-4
+_CLOSE, _CLOSE_IN_HALF = 1e-4, 2e-3
+"""Largest difference of a pixel; with weights of 16 bits, half a grey level."""
 _CHECKED = 500
 """Images that are rebuilt again, to compare with what the audit kept of them."""
 _ROUNDING = 1e-3
 _ERRORS = 4.0
 """Standard errors by which the mean may differ, where another device drew other noise."""
-
-
+_SMALL = 1024
+"""Weights of fewer numbers stay in 32 bits."""
 Errors = NDArray[np.float64]
+Decoder = Callable[[Tensor], Tensor]
 
 
 class Exported(NamedTuple):
@@ -43,29 +48,76 @@ class Exported(NamedTuple):
 
 
 @torch.no_grad()
-def exported(case: Case, candidate: Candidate) -> Exported | None:
-    """The audited attack as an ONNX file; None where no page can run it, RunError where it is not the audited one."""
+def exported(case: Case, candidate: Candidate, *, half: bool = False) -> Exported | None:
+    """The audited attack as an ONNX file; None where no page can run it, RunError where it is not the audited one.
+
+    ``half``: keep its weights in 16 bits.
+    """
     attack = kept_attack(candidate.ledger, replace(candidate.row, name=candidate.name), case.released[:1])
-    if attack is None or type(attack).combine is not Attack.combine:
-        return None
-    network = attack.network()
-    if network is None:
+    if attack is None or type(attack).combine is not Attack.combine or (network := attack.network()) is None:
         return None
     seeing = case.seeing(candidate.row.releases)
-    checked, error = _checked(seeing, attack, candidate)
-    seen = next(iter(seeing.seen_by(attack, COMPARED))).cpu()
-    graph = _graph(network, seen)
+    seen = next(iter(seeing.seen_by(attack, COMPARED)))
+    expected = attack.reconstruct(seen).cpu()
+    graph = _graph(network, seen.cpu())
     if graph is None:
         return None
-    _compare(graph, attack.reconstruct(seen.to(case.released.device)).cpu(), seen, candidate.row.name)
-    return Exported(graph, checked, error)
+    graph = in_half(graph) if half else graph
+    decode = _opened(graph, candidate.row.name)
+    _compare(decode, expected, seen.cpu(), candidate.row.name, _CLOSE_IN_HALF if half else _CLOSE)
+    return Exported(graph, *_checked(seeing, attack, decode, candidate))
 
 
-def _checked(case: Case, attack: Attack, candidate: Candidate) -> tuple[int, float]:
-    """Rebuild some evaluation images again; RunError where their errors are not those that the audit kept."""
+def _graph(network: nn.Module, seen: Tensor) -> bytes | None:
+    """The network as an ONNX file; None where torch cannot express it."""
+    try:
+        return onnx_of(network.cpu().eval(), seen[:2], FEATURE, IMAGE)
+    except RunError:
+        return None
+
+
+def in_half(graph: bytes) -> bytes:
+    """The graph with large weights in 16 bits, which it converts to 32 bits when it is opened."""
+    onnx = need("onnx")
+    model = onnx.load_model_from_string(graph)
+    large = [
+        it for it in model.graph.initializer if it.data_type == onnx.TensorProto.FLOAT and math.prod(it.dims) >= _SMALL
+    ]
+    casts = []
+    for weight in large:
+        numbers, name = onnx.numpy_helper.to_array(weight).astype(np.float16), weight.name
+        weight.CopyFrom(onnx.numpy_helper.from_array(numbers, f"{name}/half"))
+        casts.append(onnx.helper.make_node("Cast", [f"{name}/half"], [name], to=onnx.TensorProto.FLOAT))
+    nodes = [*casts, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    onnx.checker.check_model(model)
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+def _opened(graph: bytes, row: str) -> Decoder:
+    run = open_session(graph, FEATURE, [IMAGE], row)
+    return lambda seen: torch.from_numpy(run(seen.cpu().numpy())[0])
+
+
+def _compare(decode: Decoder, expected: Tensor, seen: Tensor, row: str, close: float) -> None:
+    """RunError where the exported attack rebuilds other images, together or alone."""
+    alone = torch.cat([decode(one) for one in seen[:2].split(1)])
+    for made, wanted in ((decode(seen), expected), (alone, expected[:2])):
+        apart = float((made - wanted).abs().max()) if made.shape == wanted.shape else float("inf")
+        if not apart <= close:
+            raise RunError(
+                f"{row}: the exported attack rebuilds other images than the audited one: they are off by {apart:.2g} "
+                f"of 1, and at most {close:g} is allowed"
+            )
+
+
+def _checked(case: Case, attack: Attack, decode: Decoder, candidate: Candidate) -> tuple[int, float]:
+    """Rebuild evaluation images by the file; RunError where their errors are not those that the audit kept."""
     count = min(_CHECKED, len(case.image_index(attack)))
-    images = torch.cat([attack.reconstruct(seen).float() for seen in case.seen_by(attack, count)])
-    again = image_values(images, case.x[:count])[0]["mse"]
+    images = torch.cat([decode(seen) for seen in case.seen_by(attack, count)])
+    again = image_values(images, case.x[:count].cpu())[0]["mse"]
     kept = candidate.ledger.errors(candidate.name)
     if kept is None:
         raise RunError(f"{candidate.ledger.path}: the per-image scores of {candidate.name} are missing: audit it again")
@@ -83,24 +135,3 @@ def _agree(again: Errors, audited: Errors) -> bool:
     apart = again - audited
     spread = float(apart.std() / np.sqrt(len(apart)))
     return abs(float(apart.mean())) <= _ROUNDING * float(audited.mean()) + _ERRORS * spread
-
-
-def _graph(network: nn.Module, seen: Tensor) -> bytes | None:
-    """The network as an ONNX file; None where torch cannot express it."""
-    try:
-        return onnx_of(network.cpu().eval(), seen[:2], FEATURE, IMAGE)
-    except RunError:
-        return None
-
-
-def _compare(graph: bytes, expected: Tensor, seen: Tensor, row: str) -> None:
-    """RunError where the exported attack rebuilds other images, together or alone."""
-    run = open_session(graph, FEATURE, [IMAGE], row)
-    alone = [run(one.numpy())[0] for one in seen[:2].split(1)]
-    for made, wanted in ((run(seen.numpy())[0], expected), (np.concatenate(alone), expected[:2])):
-        apart = float(np.abs(made - wanted.numpy()).max()) if made.shape == tuple(wanted.shape) else float("inf")
-        if not apart <= _CLOSE:
-            raise RunError(
-                f"{row}: the exported attack rebuilds other images than the audited one: they are off by {apart:.2g} "
-                f"of 1, and at most {_CLOSE:g} is allowed"
-            )

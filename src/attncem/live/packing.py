@@ -45,7 +45,10 @@ def pack(
     largest: int | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Write the bundle of a run with its audited decoders into a new folder; RunError where it exceeds ``largest``."""
+    """Write the bundle of a run with its audited decoders into a new folder.
+
+    With a ``largest`` size in bytes, decoders keep their weights in 16 bits; RunError where that is not small enough.
+    """
     folder = Path(out)
     with new_folder(folder) as temporary, shown(progress) as reporter:
         stage = written("stage.live", run=Path(run).name)
@@ -55,7 +58,9 @@ def pack(
             file.rename(temporary / file.name)
         (temporary / "bundle").rmdir()
         reporter(stage, 1, 2, {})
-        facts, decoders = prepare(open_run(run, weights=weights, device="cpu"), str(run), audits)
+        facts, decoders = prepare(
+            open_run(run, weights=weights, device="cpu"), str(run), audits, half=largest is not None
+        )
         identity = read_manifest(temporary).identity
         for name, data in decoders.items():
             write_atomic(temporary / name, data)
@@ -76,7 +81,9 @@ def _require_small(folder: Path, largest: int | None) -> None:
         )
 
 
-def prepare(opened: OpenRun, run: str, audits: Sequence[str | Path]) -> tuple[LiveFacts, Decoders]:
+def prepare(
+    opened: OpenRun, run: str, audits: Sequence[str | Path] = (), *, half: bool = False
+) -> tuple[LiveFacts, Decoders]:
     """The facts of the page and its decoders; examples alone where nothing was audited."""
     audit = audit_of(opened, audits)
     if audit is None:
@@ -86,7 +93,7 @@ def prepare(opened: OpenRun, run: str, audits: Sequence[str | Path]) -> tuple[Li
     threads = opened.config.threads
     with attacking(opened.device, threads):
         case = Adversary(audit.plan.threat, "test", audit.plan.seed).against(opened)
-        made = [_stop(case, audit, run, releases) for releases in STOPS]
+        made = [_stop(case, audit, run, releases, half=half) for releases in STOPS]
         floors = [audit.row(stop.floor) for stop, _ in made if stop.floor]
         mean, means = _blind(case.owning_sent() if any(row.owns == "sent" for row in floors) else case)
     decoders = {stop.file: graph for stop, graph in made if graph is not None}
@@ -105,14 +112,14 @@ def prepare(opened: OpenRun, run: str, audits: Sequence[str | Path]) -> tuple[Li
     return facts, decoders
 
 
-def _stop(case: Case, audit: AuditResult, run: str, releases: int) -> tuple[Stop, bytes | None]:
+def _stop(case: Case, audit: AuditResult, run: str, releases: int, *, half: bool) -> tuple[Stop, bytes | None]:
     """One stop: the strongest audited attack that a page can run, and the strongest of all, if that is another one."""
     best, command = strongest_row(audit, releases), audit_command(run, releases)
     if best is None:
         return Stop(releases, "not_audited", command=command), None
     kept = candidates(audit, releases)
     for candidate in kept:
-        made, row = exported(case, candidate), candidate.row
+        made, row = exported(case, candidate, half=half), candidate.row
         if made is None:
             continue
         floor = floor_of(audit, row)
