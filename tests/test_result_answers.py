@@ -86,7 +86,7 @@ def test_other_data_are_grouped_by_their_verdicts(script: Any, tmp_path: Path) -
     source = script.source.Source(folder(tmp_path, *tables))
     told = script.pairs.elsewhere(source, claims(script))
     assert "more private on CIFAR-10, less private on embedded images, not shown to differ on faces (LFW)" in told
-    assert "too few seeds for a test on faces (LFW)" in told and "not converged in 1 of 9 runs on faces (LFW)" in told
+    assert "too few seeds for a test on faces (LFW)" in told and "unreliable in 1 of 9 runs on faces (LFW)" in told
     (line,) = (row for row in script.pairs.everywhere(source, claims(script)) if row.data == "embedded images")
     assert line.mixed and "| embedded images, other σ |" in script.pairs.pairs_table([line]), "c has half of a's σ"
 
@@ -343,4 +343,4 @@ def test_which_defence_gives_most_is_the_largest_mean(script: Any, committed: An
     told = script.front.answer(committed)
     assert f"and `{best}` (MSE" in told and both.short().splitlines()[2].startswith(f"| `{best}` |")
     first = script.beyond.beside_baseline(committed)[0]
-    assert f"`{first.arm.config.model.name}`" in told and f"{first.times['mse']:.2f} times its MSE" in told
+    assert f"`{first.arm.config.model.name}`" in told and f"{first.times['mse']:.2f} times the baseline's MSE" in told

@@ -490,8 +490,8 @@ def test_a_single_question_has_every_arm_over_the_one_it_is_asked_against(script
 @pytest.mark.parametrize(
     ("language", "few", "doubt"),
     [
-        ("en", "more private than the baseline, too few seeds", "; attack not converged in 1 of 9 runs |"),
-        ("zh", "比基线更私密，种子太少，不足以检验", "；9 次运行中有 1 次攻击未收敛 |"),
+        ("en", "more private than the baseline, too few seeds", "; attack not reliable in 1 of 9 runs |"),
+        ("zh", "比基线更私密，种子太少，不足以检验", "；9 次运行中有 1 次攻击不可靠 |"),
     ],
 )
 def test_the_headline_shows_other_data_once_they_are_complete(

@@ -93,7 +93,7 @@ def strength_table(source: Source) -> str:
 
 
 def _doubt(one: Judged) -> str:
-    return "" if one.converged[one.strongest] else " (not converged)"
+    return "" if one.converged[one.strongest] else " (not reliable)"
 
 
 # adversaries from outside

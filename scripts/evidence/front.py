@@ -120,9 +120,9 @@ def _largest(source: Source) -> str:
     best, model = tried[0], tried[0].arm.config.model
     behind = "without a front end" if model.front_end.name == "none" else f"behind {front_end(best.arm.config)}"
     return (
-        f"Of all settings tried, `{model.name}` {behind} with {named(best.arm.config)} leaves the most error at the "
-        f"baseline's accuracy: {best.times['mse']:.2f} times its MSE, on validation images with {len(best.arm.seeds)} "
-        "seeds."
+        f"Of the settings tried at an accuracy that the baseline reaches, `{model.name}` {behind} with "
+        f"{named(best.arm.config)} leaves the most error: {best.times['mse']:.2f} times the baseline's MSE, on "
+        f"validation images with {len(best.arm.seeds)} seeds."
     )
 
 

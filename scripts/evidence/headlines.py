@@ -59,7 +59,7 @@ TEXTS = {
         "more": "the server adds {points} points",
         "less": "the client alone is more accurate",
         "nothing": "no gain of the server shown",
-        "doubt": "attack not converged in {doubtful} of {runs} runs",
+        "doubt": "attack not reliable in {doubtful} of {runs} runs",
         "notes": (
             "The attacker knows client and channel, owns the training images and sees one release. 100 %: the "
             "strongest attack's MSE is that of a guess that knows only the label. *Client alone*: the best network of "
@@ -108,7 +108,7 @@ TEXTS = {
         "more": "服务器带来 {points} 个百分点",
         "less": "仅客户端更准确",
         "nothing": "未显示服务器带来增益",
-        "doubt": "{runs} 次运行中有 {doubtful} 次攻击未收敛",
+        "doubt": "{runs} 次运行中有 {doubtful} 次攻击不可靠",
         "notes": (
             "攻击者知道客户端与信道，拥有训练图像，只看到一次发出的特征。"
             "100 % 表示最强攻击的 MSE 等于只知道标签的猜测。*仅客户端*：计算量相同、不发出任何特征的最佳网络。"

@@ -283,7 +283,11 @@ def _doubts(rows: Sequence[Pair]) -> str:
         if few
         else ["every data set has enough seeds for a test"]
     )
-    parts += [f"the attack had not converged in {listed(doubtful)}, so these numbers look too good"] if doubtful else []
+    parts += (
+        [f"the audits call the attack unreliable in {listed(doubtful)}, so these numbers look too good"]
+        if doubtful
+        else []
+    )
     sentence = "; ".join(parts)
     return f"{sentence[:1].upper()}{sentence[1:]}."
 
