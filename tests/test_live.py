@@ -20,6 +20,7 @@ from attncem.live import sources
 from attncem.live.facts import NAME, Example, LiveFacts, Shown, Stop, Stronger, open_shown, to_text
 from attncem.live.page import page_of, policy_of, write_live
 from attncem.live.sources import packaged_models, prepared
+from attncem.records.judgement import Judgement
 from attncem_edge.errors import BundleError
 from bundles import make_bundle, server_half, weights
 
@@ -153,12 +154,25 @@ def test_every_stop_says_what_was_audited_or_which_command_does_it(packed: Calla
     missing = Stop(16, "not_audited", command="attncem audit runs/x --only 'decoder global x16'")
     lost = Stop(256, "not_kept", row="ridge x256", stronger=Stronger("ridge x256", 0.01), command="attncem audit again")
     shown = packed(stop(1, reliable=False, stronger=Stronger("white box", 0.021)), missing, lost)
+    assert "no better" not in words_of(page_of(shown, offline=True))
     words = words_of(page_of(shown, offline=True))
     assert "“ridge”, error (MSE) 0.0312 [0.0300, 0.0330] on 1,000 test images" in words
     assert "“class mean”, has 0.0624, so 50 % of its error remains" in words
     assert "not reliable" in words and "“white box”, error (MSE) 0.0210" in words
     assert "16, was audited" in words and "decoder global x16" in words
     assert "was not kept" in words and "attncem audit again" in words
+
+
+def test_an_attack_that_is_no_better_than_a_guess_is_called_so(packed: Callable[..., Shown]) -> None:
+    words = words_of(page_of(packed(stop(1, blind=0.03)), offline=True))
+    assert "no better than the best blind guess, “class mean”, which has 0.0300" in words
+
+
+@pytest.mark.parametrize(("state", "tag"), [("reliable", "section"), ("not_enough", "header")])
+def test_an_audit_that_cannot_tell_says_so_first(packed: Callable[..., Shown], state: Any, tag: str) -> None:
+    page = page_of(packed(stop(1), changes={"judgement": Judgement(state)}), offline=True)
+    (part,) = re.findall(rf"<{tag}[^>]*>(?:(?!</{tag}>).)*This audit is(?:(?!</{tag}>).)*</{tag}>", page, re.DOTALL)
+    assert page.count("This audit is") == 1 and part
 
 
 @pytest.mark.parametrize(

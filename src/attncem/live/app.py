@@ -17,7 +17,7 @@ from attncem.deploy.serving.running import Place, serve
 from attncem.live.facts import Shown
 from attncem.live.page import files_of, page_of
 
-_HOSTS = ["127.0.0.1", "localhost", "[::1]"]
+_HOSTS = ["127.0.0.1", "localhost"]
 """Names by which the page may be asked for: a foreign name that leads here could read the answers."""
 _HEADERS = {
     "Content-Security-Policy": "frame-ancestors 'none'",

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attncem.base.pictures import png_text
 from attncem.base.progress import Progress, shown
+from attncem.base.shown_paths import shown_path
 from attncem.base.texts import written
 from attncem.base.types import NotApplicable, RunError
 from attncem.deploy.exporting import export, new_folder
@@ -85,7 +86,7 @@ def prepare(
     opened: OpenRun, run: str, audits: Sequence[str | Path] = (), *, half: bool = False
 ) -> tuple[LiveFacts, Decoders]:
     """The facts of the page and its decoders; examples alone where nothing was audited."""
-    audit = audit_of(opened, audits)
+    run, audit = shown_path(run), audit_of(opened, audits)
     if audit is None:
         bare = [Stop(releases, "not_audited", command=audit_command(run, releases)) for releases in STOPS]
         examples = _examples(opened, *opened.data.test.get(slice(None)))

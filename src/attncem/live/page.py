@@ -89,7 +89,7 @@ def _context(shown: Shown, scripts: Sequence[str], *, offline: bool) -> Mapping[
         "limit": manifest.nats.get("1"),
         "stops": [_words(shown, stop) for stop in facts.stops],
         "repeats": _repeats(channel),
-        "judgement": "" if facts.judgement is None else answers.describe(facts.judgement),
+        "judgement": _judgement(shown) if _is_reliable(shown) else "",
         "data": htmlsafe_json_dumps(_data(shown, channel, offline=offline), json.dumps),  # base64 may look like a path
         "inlined": _inlined(files_of(shown, offline=True)) if offline else {},
         "scripts": [Markup(script) for script in scripts],
@@ -100,7 +100,18 @@ def _warnings(shown: Shown) -> list[str]:
     """What a visitor must know first."""
     if not shown.manifest.audited:
         return [text("live.not_audited")]
-    return [] if shown.facts.audits else [text("live.no_decoders")]
+    if not shown.facts.audits:
+        return [text("live.no_decoders")]
+    return [] if _is_reliable(shown) else [_judgement(shown)]
+
+
+def _is_reliable(shown: Shown) -> bool:
+    return shown.facts.judgement is None or shown.facts.judgement.state == "reliable"
+
+
+def _judgement(shown: Shown) -> str:
+    """Whether the audit is able to tell, and why not; empty where nothing was audited."""
+    return "" if shown.facts.judgement is None else answers.describe(shown.facts.judgement)
 
 
 def _repeats(channel: Channel) -> str:
@@ -140,9 +151,15 @@ def _sentence(stop: Stop) -> str:
     audited = text("live.stop.shown", attack=row_title(stop.row), images=f"{stop.images:,}", **count, **errors)
     if stop.blind is None:
         return audited
-    share = wording.percent(stop.mse / stop.blind, 0)
-    guess = text("live.stop.blind", guess=row_title(stop.floor), error=wording.decimal(stop.blind), share=share)
-    return text("live.stop.both", audited=audited, guess=guess)
+    return text("live.stop.both", audited=audited, guess=_beside_guess(stop, stop.blind))
+
+
+def _beside_guess(stop: Stop, blind: float) -> str:
+    """The error of a stop beside that of the best blind guess."""
+    facts = {"guess": row_title(stop.floor), "error": wording.decimal(blind)}
+    if stop.mse >= blind:
+        return text("live.stop.no_better", **facts)
+    return text("live.stop.blind", share=wording.percent(stop.mse / blind, 0), **facts)
 
 
 def _data(shown: Shown, channel: Channel, *, offline: bool) -> dict[str, Any]:
