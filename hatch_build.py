@@ -50,18 +50,22 @@ def build_client() -> str:
     """Build the client unless it is there; returns why it cannot be built, or an empty text."""
     if is_built():
         return ""
-    shutil.rmtree(BUILT, ignore_errors=True)
+    new = BUILT.with_name("built.new")
+    shutil.rmtree(new, ignore_errors=True)
+    problem = _npm(new)
+    shutil.rmtree(BUILT, ignore_errors=True)  # that of other sources
+    if not problem:
+        (new / STAMP).write_text(digest())
+        new.rename(BUILT)
+    return problem
+
+
+def _npm(folder: Path) -> str:
+    """Have npm build the client into a folder; returns why it cannot, or an empty text."""
     npm = shutil.which("npm")
     if npm is None:
         return "npm is not installed"
-    new = BUILT.with_name("built.new")
-    shutil.rmtree(new, ignore_errors=True)
-    problem = _run(npm, "ci") or _run(npm, "run", "build", "--", str(new))
-    if problem:
-        return problem
-    (new / STAMP).write_text(digest())
-    new.rename(BUILT)
-    return ""
+    return _run(npm, "ci") or _run(npm, "run", "build", "--", str(folder))
 
 
 def _run(npm: str, *words: str) -> str:
@@ -72,3 +76,7 @@ def _run(npm: str, *words: str) -> str:
         return f"npm {words[0]} failed: {error}"
     complaint = " ".join((done.stderr or done.stdout).split())[-400:]
     return f"npm {words[0]} failed: {complaint}" if done.returncode else ""
+
+
+if __name__ == "__main__":
+    raise SystemExit(build_client() or 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import random
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ from edge_answering import LOGITS, Reply, answer_in_json, answering, drop, late,
 from edge_bundles import CLASSES, CODES, FEATURES, KEYED, PRINT, make_bundle, pixels
 from edge_golden import GOLDEN, KEY, SECRET, pattern
 from PIL import Image
+from test_fuzz_edge import changed, write
 
 from attncem_edge import noise
 from attncem_edge.channel import Channel
 from attncem_edge.client import Client, _softmax
 from attncem_edge.decoding import TURNS
+from attncem_edge.errors import BundleError
+from attncem_edge.manifest import NAME, read_manifest
 from attncem_edge.pictures import _coloured, _sized
 from attncem_edge.wire import make_request
-from web import ask_web, encoded, needs_web, refusals
+from web import answers_of, ask_web, encoded, needs_web, refusals
 
 pytestmark = needs_web
 LAWS = ("normal", "laplace", "uniform")
@@ -251,6 +255,31 @@ def test_manifests_that_cannot_be_are_refused(tmp_path: Path) -> None:
     changed, cut = refusals(("manifest", text.replace('"cat"', '"cow"')), ("manifest", text[:-9]))
     assert "BundleError: manifest.json was changed after the export" in changed
     assert "BundleError: manifest.json is damaged" in cut
+
+
+def accepted(folder: Path) -> bool:
+    """Whether the edge client takes the manifest and the channel of a bundle."""
+    try:
+        manifest = read_manifest(folder)
+        Channel(manifest.channel, manifest.fingerprint, manifest.noise_scheme)
+    except BundleError:
+        return False
+    return True
+
+
+def test_any_manifest_is_accepted_or_refused_as_by_the_edge_client(tmp_path: Path) -> None:
+    folder, chance = tmp_path / "bundle", random.Random(0)
+    manifest = make_bundle(folder, KEYED, CODES, threshold=0.5, nats={"1": 1.0})
+    texts, ours = [], []
+    for _ in range(800):
+        write(folder, {**manifest.facts, **changed(manifest.facts, chance)})
+        texts.append((folder / NAME).read_text(encoding="utf-8", errors="surrogatepass"))
+        ours.append(accepted(folder))
+    answers = answers_of(*(("accept", text) for text in texts))
+    for text, answer, right in zip(texts, answers, ours, strict=True):
+        assert ("error" not in answer) == right, (text, answer)
+        assert answer.get("error", "BundleError") == "BundleError", (text, answer)
+    assert 20 < sum(ours) < 300
 
 
 # client

@@ -40,19 +40,20 @@ def encoded(data: Any) -> str:
 
 def ask_web(*questions: tuple[Any, ...]) -> list[Any]:
     """The answers of the client's modules in node; AssertionError where one is an error."""
-    answers = _answers(questions)
+    answers = answers_of(*questions)
     assert not [it["message"] for it in answers if "error" in it]
     return [it.get("answer") for it in answers]
 
 
 def refusals(*questions: tuple[Any, ...]) -> list[str]:
     """The class and the sentence of the error that each question ends in."""
-    answers = _answers(questions)
+    answers = answers_of(*questions)
     assert not [question for question, it in zip(questions, answers, strict=True) if "error" not in it]
     return [f"{it['error']}: {it['message']}" for it in answers]
 
 
-def _answers(questions: tuple[Any, ...]) -> list[dict[str, Any]]:
+def answers_of(*questions: tuple[Any, ...]) -> list[dict[str, Any]]:
+    """For each question its `answer`, or the class of its `error` and the `message`."""
     assert lacking_web() == "", "continuous integration builds it: .ci/run"
     done = subprocess.run(
         [str(NODE), str(ANSWERING)], input=json.dumps(questions), capture_output=True, text=True, check=False

@@ -15,7 +15,8 @@ const LICENCES = {
 };
 
 const versionOf = async (name) => JSON.parse(await readFile(here(`node_modules/${name}/package.json`), "utf8")).version;
-const licenceOf = async ([name, file]) => `${name} ${await versionOf(name)}\n\n${(await readFile(here(file), "utf8")).trim()}\n`;
+const licenceOf = async ([name, file]) =>
+  `${name} ${await versionOf(name)}\n\n${(await readFile(here(file), "utf8")).trim()}\n`;
 
 await mkdir(folder, { recursive: true });
 await build({

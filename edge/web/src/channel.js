@@ -13,7 +13,10 @@ import { allFinite, pairwiseSum, product, roundEven } from "./numbers.js";
 
 const single = Math.fround;
 
-/** What each stage does to z. @type {Record<string, (z: Float32Array, options: Options, draw: Draw, shape: number[]) => Float32Array>} */
+/**
+ * What each stage does to z.
+ * @type {Record<string, (z: Float32Array, options: Options, draw: Draw, shape: number[]) => Float32Array>}
+ */
 const STAGES = {
   identity: (z) => z,
   gaussian: (z, { noise_std }, draw) => added(z, noise_std, () => draw("normal")),
@@ -36,7 +39,12 @@ function added(z, strength, numbers) {
   return z.map((it, i) => it + single(scale * single(drawn[i])));
 }
 
-/** z clipped to a length, with noise, to the nearest multiple of `grid`. @param {Float32Array} z @param {Options} options @param {Draw} draw */
+/**
+ * z clipped to a length, with noise, to the nearest multiple of `grid`.
+ * @param {Float32Array} z
+ * @param {Options} options
+ * @param {Draw} draw
+ */
 function localDp(z, { clip, noise_std, grid }, draw) {
   const finite = Float64Array.from(z, (it) => (Number.isFinite(it) ? it : 0));
   const limit = clip * (1 - 2 ** -30);
@@ -53,7 +61,11 @@ function dropout(z, { rate, rescale }, draw) {
   return rescale ? kept.map((it) => it / single(1 - rate)) : kept;
 }
 
-/** The largest values; of equal ones the first. @param {Float32Array} z @param {Options} options */
+/**
+ * The largest values; of equal ones the first.
+ * @param {Float32Array} z
+ * @param {Options} options
+ */
 function topK(z, { keep }) {
   const order = Array.from(z.keys()).sort((a, b) => z[b] - z[a] || a - b);
   const released = new Float32Array(z.length);
@@ -61,7 +73,11 @@ function topK(z, { keep }) {
   return released;
 }
 
-/** The nearest of 2^bits levels, computed in float32. @param {Float32Array} z @param {Options} options */
+/**
+ * The nearest of 2^bits levels, computed in float32.
+ * @param {Float32Array} z
+ * @param {Options} options
+ */
 function quantise(z, { bits, low: least, high: most }) {
   const [low, high] = [single(least), single(most)];
   const step = single((most - least) / (2 ** bits - 1));
@@ -78,32 +94,39 @@ export class Channel {
     if (scheme !== SCHEME)
       throw new BundleError(`the bundle has noise of scheme ${scheme}, and this program draws scheme ${SCHEME}`);
     const problem = stages.map(problemOf).find(Boolean);
-    if (problem) throw new BundleError(`the channel of the bundle cannot be applied: ${problem}; export the bundle again`);
+    if (problem)
+      throw new BundleError(`the channel of the bundle cannot be applied: ${problem}; export the bundle again`);
     this.stages = stages;
     this.fingerprint = fingerprint;
     this.keyed = stages.some((it) => it.noise === "keyed");
-    /** Whether the same pixels always give the same release. */
-    this.repeats = stages.every((it) => it.noise === undefined || it.noise === "keyed");
   }
 
   /**
    * What leaves the page for the z of one image; `key` is that of keyed noise.
-   * @param {Float32Array} z @param {number[]} shape @param {Uint8Array} pixels @param {Uint8Array} [key]
+   * @param {Float32Array} z
+   * @param {number[]} shape
+   * @param {Uint8Array} pixels
+   * @param {Uint8Array} [key]
    */
   release(z, shape, pixels, key) {
-    /** @type {(place: number) => Draw} */
-    const drawOf = (place) => (law) =>
-      draw(this.secret(place, pixels, key), law, product(shape), this.keyed ? place : 0);
-    const released = this.stages.reduce(
-      (value, stage, place) => STAGES[stage.name](value, stage, drawOf(place), shape),
-      Float32Array.from(z),
-    );
+    /** @type {Float32Array} */
+    let released = Float32Array.from(z);
+    this.stages.forEach((stage, place) => {
+      const drawn = /** @type {Draw} */ (law) =>
+        draw(this.secret(place, pixels, key), law, product(shape), this.keyed ? place : 0);
+      released = STAGES[stage.name](released, stage, drawn, shape);
+    });
     if (!allFinite(released))
       throw new BundleError("the channel of the bundle gave numbers that are not finite; nothing was sent");
     return released;
   }
 
-  /** The secret of one stage's noise. @param {number} place @param {Uint8Array} pixels @param {Uint8Array} [key] */
+  /**
+   * The secret of one stage's noise.
+   * @param {number} place
+   * @param {Uint8Array} pixels
+   * @param {Uint8Array} [key]
+   */
   secret(place, pixels, key) {
     if (this.stages[place].noise !== "keyed") return freshSecret();
     if (key === undefined) throw new TypeError("keyed noise needs the key of the device");
@@ -114,15 +137,20 @@ export class Channel {
 // options
 
 /** @param {number} low @param {number} [high] @param {{above?: boolean}} [open] @returns {(value: any) => boolean} */
-const between = (low, high = Infinity, { above = false } = {}) => (value) =>
-  isNumber(value) && (above ? value > low : value >= low) && value <= high;
+const between =
+  (low, high = Infinity, { above = false } = {}) =>
+  (value) =>
+    isNumber(value) && (above ? value > low : value >= low) && value <= high;
 /** @param {any} value */
 const isNoise = (value) => value === "fresh" || value === "keyed";
 /** @param {any} value */
 const isPower = (value) => positive(value) && 2 ** Math.round(Math.log2(value)) === value;
 const [any, positive, strength] = [between(-Infinity), between(0, Infinity, { above: true }), between(0)];
 
-/** What each option of a stage must be. @type {Record<string, Record<string, (value: any) => boolean>>} */
+/**
+ * What each option of a stage must be.
+ * @type {Record<string, Record<string, (value: any) => boolean>>}
+ */
 const OPTIONS = {
   identity: {},
   gaussian: { noise: isNoise, noise_std: strength },
@@ -144,10 +172,16 @@ const OPTIONS = {
   top_k: { keep: between(0, 1, { above: true }) },
   quantise: { bits: (value) => Number.isInteger(value) && value >= 1 && value <= 16, low: any, high: any },
 };
-/** Options that say the same as another one. @type {Record<string, string[]>} */
+/**
+ * Options that say the same as another one.
+ * @type {Record<string, string[]>}
+ */
 const EXTRA = { laplace: ["scale"] };
 
-/** Why a stage cannot be applied; empty where it can. @param {Options} stage */
+/**
+ * Why a stage cannot be applied; empty where it can.
+ * @param {Options} stage
+ */
 function problemOf(stage) {
   const { name, ...rest } = stage;
   if (typeof name !== "string" || !Object.hasOwn(STAGES, name))
@@ -160,5 +194,8 @@ function problemOf(stage) {
   return name === "quantise" && rest.low >= rest.high ? "quantise has an empty range" : "";
 }
 
-/** A value as Python writes it. @param {any} value */
+/**
+ * A value as Python writes it.
+ * @param {any} value
+ */
 const shown = (value) => (typeof value === "string" ? `'${value}'` : value == null ? "None" : JSON.stringify(value));

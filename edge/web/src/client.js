@@ -36,6 +36,7 @@ const CLIENT = "client.onnx";
  * @param {{manifest: unknown, graph: Uint8Array, key?: Uint8Array, identity?: string}} options
  */
 export async function openClient({ manifest: source, graph, key, identity }) {
+  if (!(graph instanceof Uint8Array)) throw new ConfigError("graph: must be the bytes of client.onnx, a Uint8Array");
   const manifest = readManifest(source);
   const { identity: stated } = /** @type {any} */ (manifest);
   if (identity !== undefined && identity !== stated)
@@ -62,7 +63,12 @@ export class Client {
   #run;
   #key;
 
-  /** @param {import("./manifest.js").Manifest} manifest @param {Channel} channel @param {import("./graph.js").Run} run @param {Uint8Array} [key] */
+  /**
+   * @param {import("./manifest.js").Manifest} manifest
+   * @param {Channel} channel
+   * @param {import("./graph.js").Run} run
+   * @param {Uint8Array} [key]
+   */
   constructor(manifest, channel, run, key) {
     this.manifest = manifest;
     this.#channel = channel;
@@ -70,17 +76,26 @@ export class Client {
     this.#key = key?.slice();
   }
 
-  /** Pixels uint8 [C, H, W] of a picture, and how it was converted. @param {import("./decoding.js").Source} source */
+  /**
+   * Pixels uint8 [C, H, W] of a picture, and how it was converted.
+   * @param {import("./decoding.js").Source} source
+   */
   async pixels(source) {
     return readPicture(source, this.manifest.image);
   }
 
-  /** What the client computes from pixels. Never send this z. @param {Uint8Array} pixels @returns {Promise<Look>} */
+  /**
+   * What the client computes from pixels. Never send this z.
+   * @param {Uint8Array} pixels
+   * @returns {Promise<Look>}
+   */
   async look(pixels) {
     const { channels, height, width } = this.manifest.image;
-    if (!(pixels instanceof Uint8Array) || pixels.length !== channels * height * width)
-      throw new DataError(`pixels must be a Uint8Array of ${channels}x${height}x${width}`);
-    const [z, answers = null] = await this.#run(Float32Array.from(pixels, (it) => it / 255), [1, channels, height, width]);
+    this.#requirePixels(pixels);
+    const [z, answers = null] = await this.#run(
+      Float32Array.from(pixels, (it) => it / 255),
+      [1, channels, height, width],
+    );
     this.#check(z, answers);
     const confidence = answers && Math.max(...softmax(answers));
     const threshold = this.manifest.decision?.threshold ?? Infinity;
@@ -93,26 +108,40 @@ export class Client {
     if (String(z.dims) !== String([1, ...feature.shape]) || !allFinite(z) || (answers !== null && !allFinite(answers)))
       throw new BundleError("the client of the bundle gave a z of another shape, or numbers that are not finite");
     if (answers !== null && answers.length !== labels.length)
-      throw new BundleError(`the head of the bundle has ${answers.length} answers, and the bundle ${labels.length} labels`);
+      throw new BundleError(
+        `the head of the bundle has ${answers.length} answers, and the bundle ${labels.length} labels`,
+      );
   }
 
-  /** What may leave: z after the channel, with noise of its own for every call (or keyed). @param {Float32Array} z @param {Uint8Array} pixels */
+  /** @param {unknown} pixels */
+  #requirePixels(pixels) {
+    const { channels, height, width } = this.manifest.image;
+    if (!(pixels instanceof Uint8Array) || pixels.length !== channels * height * width)
+      throw new DataError(`pixels must be a Uint8Array of ${channels}x${height}x${width}`);
+  }
+
+  /**
+   * What may leave: z after the channel, with noise of its own for every call (or keyed).
+   * @param {Float32Array} z
+   * @param {Uint8Array} pixels
+   */
   async release(z, pixels) {
     const { shape } = this.manifest.feature;
+    this.#requirePixels(pixels);
     if (z.length !== product(shape)) throw new DataError(`z must have ${product(shape)} numbers`);
     return this.#channel.release(z, shape, pixels, this.#key);
   }
 
   /**
    * The label of a picture. Without `url`, only pictures that the client answers itself have an answer.
-   * @param {import("./decoding.js").Source} source @param {{url?: string} & import("./wire.js").Connection} [options]
+   * @param {import("./decoding.js").Source} source
+   * @param {{url?: string} & import("./wire.js").Connection} [options]
    * @returns {Promise<Prediction>}
    */
   async predict(source, { url, ...connection } = {}) {
     const { pixels, steps } = await this.pixels(source);
     const { z, answers, confidence, onDevice } = await this.look(pixels);
-    if (answers !== null && onDevice)
-      return { ...this.#answer(answers), onDevice, bytesSent: 0, confidence, steps };
+    if (answers !== null && onDevice) return { ...this.#answer(answers), onDevice, bytesSent: 0, confidence, steps };
     if (url === undefined) throw new ConfigError("this picture must be sent, and there is no url");
     const released = await this.release(z, pixels);
     const request = makeRequest(released, this.manifest);

@@ -2,7 +2,8 @@
  * A picture's colours, by the browser's decoders: RGBA, upright, not premultiplied, without conversion of colours.
  *
  * @typedef {{pixels: Uint8Array | Uint8ClampedArray, width: number, height: number}} Colours
- * @typedef {Blob | ImageBitmap | ImageData | HTMLCanvasElement | OffscreenCanvas | HTMLVideoElement | HTMLImageElement} Source
+ * @typedef {HTMLCanvasElement | OffscreenCanvas | HTMLVideoElement | HTMLImageElement | ImageBitmap} Drawable
+ * @typedef {Blob | ImageData | Drawable} Source
  */
 
 import { DataError, words } from "./errors.js";
@@ -10,7 +11,10 @@ import { withoutOrientation } from "./exif.js";
 
 /** Largest number of pixels of a picture, as in attncem_edge/decoding.py. */
 const MOST_PIXELS = 89_478_485;
-/** Where a turned picture's pixel (x, y) was, by its EXIF orientation; w and h are the size before. @type {Record<number, (x: number, y: number, w: number, h: number) => [number, number]>} */
+/**
+ * Where a turned picture's pixel (x, y) was, by its EXIF orientation; w and h are the size before.
+ * @type {Record<number, (x: number, y: number, w: number, h: number) => [number, number]>}
+ */
 const TURNS = {
   2: (x, y, w) => [w - 1 - x, y],
   3: (x, y, w, h) => [w - 1 - x, h - 1 - y],
@@ -22,7 +26,11 @@ const TURNS = {
 };
 const SIDEWAYS = 5;
 
-/** The colours of a source, and whether EXIF orientation turned it. @param {Source} source @returns {Promise<{colours: Colours, turned: boolean}>} */
+/**
+ * The colours of a source, and whether EXIF orientation turned it.
+ * @param {Source} source
+ * @returns {Promise<{colours: Colours, turned: boolean}>}
+ */
 export async function decode(source) {
   if (source instanceof Blob) return decodeFile(source);
   if (isA(source, "ImageData")) {
@@ -53,7 +61,12 @@ async function bitmapOf(file, name) {
   }
 }
 
-/** What a canvas shows of a source. @param {any} source @param {string} name @returns {Colours} */
+/**
+ * What a canvas shows of a source.
+ * @param {any} source
+ * @param {string} name
+ * @returns {Colours}
+ */
 function drawn(source, name) {
   const width = source.videoWidth ?? source.naturalWidth ?? source.width;
   const height = source.videoHeight ?? source.naturalHeight ?? source.height;
@@ -84,7 +97,8 @@ function isOpaque({ pixels }) {
 
 /**
  * The colours of a transparent picture, which a canvas would round; undefined where the browser has no WebGL for it.
- * @param {ImageBitmap} bitmap @returns {Colours | undefined}
+ * @param {ImageBitmap} bitmap
+ * @returns {Colours | undefined}
  */
 function unmultiplied(bitmap) {
   const { width, height } = bitmap;
@@ -93,7 +107,13 @@ function unmultiplied(bitmap) {
   gl.bindTexture(gl.TEXTURE_2D, gl.createTexture());
   gl.texImage2D(gl.TEXTURE_2D, 0, gl.RGBA, gl.RGBA, gl.UNSIGNED_BYTE, bitmap);
   gl.bindFramebuffer(gl.FRAMEBUFFER, gl.createFramebuffer());
-  gl.framebufferTexture2D(gl.FRAMEBUFFER, gl.COLOR_ATTACHMENT0, gl.TEXTURE_2D, gl.getParameter(gl.TEXTURE_BINDING_2D), 0);
+  gl.framebufferTexture2D(
+    gl.FRAMEBUFFER,
+    gl.COLOR_ATTACHMENT0,
+    gl.TEXTURE_2D,
+    gl.getParameter(gl.TEXTURE_BINDING_2D),
+    0,
+  );
   const pixels = new Uint8Array(width * height * 4);
   gl.readPixels(0, 0, width, height, gl.RGBA, gl.UNSIGNED_BYTE, pixels);
   const failed = gl.getError() !== gl.NO_ERROR;
@@ -101,7 +121,12 @@ function unmultiplied(bitmap) {
   return failed ? undefined : { pixels, width, height };
 }
 
-/** A picture turned as its EXIF orientation asks. @param {Colours} colours @param {number} orientation @returns {Colours} */
+/**
+ * A picture turned as its EXIF orientation asks.
+ * @param {Colours} colours
+ * @param {number} orientation
+ * @returns {Colours}
+ */
 export function turn({ pixels, width, height }, orientation) {
   const placeOf = TURNS[orientation];
   if (placeOf === undefined) return { pixels, width, height };
@@ -115,7 +140,10 @@ export function turn({ pixels, width, height }, orientation) {
   return { pixels: new Uint8Array(after.buffer), ...size };
 }
 
-/** The same bytes at the beginning of a buffer. @param {Uint8Array | Uint8ClampedArray} pixels */
+/**
+ * The same bytes at the beginning of a buffer.
+ * @param {Uint8Array | Uint8ClampedArray} pixels
+ */
 const aligned = (pixels) => (pixels.byteLength === pixels.buffer.byteLength ? pixels : pixels.slice());
 
 /** @param {unknown} source @param {string} kind */

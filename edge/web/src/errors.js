@@ -25,8 +25,15 @@ export class ServerError extends AttncemError {
   name = "ServerError";
 }
 
-/** What an error says, in one line of limited length. @param {unknown} error @param {number} [most] */
+/**
+ * What an error says, in one line of limited length.
+ * @param {unknown} error
+ * @param {number} [most]
+ */
 export function words(error, most = 300) {
   const message = error instanceof Error ? error.message || error.name : String(error);
-  return message.replace(/[\p{C}\s]+/gu, " ").trim().slice(0, most);
+  return message
+    .replace(/[\p{C}\s]+/gu, " ")
+    .trim()
+    .slice(0, most);
 }

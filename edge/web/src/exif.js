@@ -7,7 +7,8 @@ const SHORT = 3;
 
 /**
  * The orientation that a file asks for, 1 where none, and the same file with orientation 1.
- * @param {Uint8Array} file @returns {{orientation: number, upright: Uint8Array}}
+ * @param {Uint8Array} file
+ * @returns {{orientation: number, upright: Uint8Array}}
  */
 export function withoutOrientation(file) {
   const entry = findEntry(file);
@@ -29,7 +30,11 @@ function findEntry(file) {
   }
 }
 
-/** The entry of the orientation in the first table of EXIF data. @param {DataView} view @param {number} start */
+/**
+ * The entry of the orientation in the first table of EXIF data.
+ * @param {DataView} view
+ * @param {number} start
+ */
 function entryOf(view, start) {
   const little = view.getUint16(start) === 0x4949;
   const table = start + view.getUint32(start + 4, little);
@@ -41,13 +46,16 @@ function entryOf(view, start) {
   return undefined;
 }
 
-/** Where EXIF data begins in each format. @type {((view: DataView) => number | undefined)[]} */
+/**
+ * Where EXIF data begins in each format.
+ * @type {((view: DataView) => number | undefined)[]}
+ */
 const FORMATS = [inJpeg, inPng, inWebp];
 
 /** @param {DataView} view */
 function inJpeg(view) {
   if (view.getUint16(0) !== 0xffd8) return undefined;
-  for (let place = 2; view.getUint16(place) > 0xff00 && view.getUint16(place) !== 0xffda; ) {
+  for (let place = 2; view.getUint16(place) > 0xff00 && view.getUint16(place) !== 0xffda;) {
     if (view.getUint16(place) === 0xffe1 && word(view, place + 4) === "Exif") return place + 10;
     place += 2 + view.getUint16(place + 2);
   }
@@ -65,7 +73,7 @@ function inPng(view) {
 /** @param {DataView} view */
 function inWebp(view) {
   if (word(view, 0) !== "RIFF" || word(view, 8) !== "WEBP") return undefined;
-  for (let place = 12; place + 8 <= view.byteLength; ) {
+  for (let place = 12; place + 8 <= view.byteLength;) {
     const size = view.getUint32(place + 4, true);
     if (word(view, place) === "EXIF") return place + (word(view, place + 8) === "Exif" ? 14 : 8);
     place += 8 + size + (size % 2);
@@ -73,5 +81,9 @@ function inWebp(view) {
   return undefined;
 }
 
-/** Four letters. @param {DataView} view @param {number} place */
+/**
+ * Four letters.
+ * @param {DataView} view
+ * @param {number} place
+ */
 const word = (view, place) => String.fromCharCode(...[0, 1, 2, 3].map((i) => view.getUint8(place + i)));

@@ -27,7 +27,9 @@ export async function configure({ wasm }) {
 
 /**
  * A graph that takes one tensor and gives others; BundleError where it cannot be run.
- * @param {Uint8Array} bytes @param {{input: string, outputs: readonly string[], file?: string}} names @returns {Promise<Run>}
+ * @param {Uint8Array} bytes
+ * @param {{input: string, outputs: readonly string[], file?: string}} names
+ * @returns {Promise<Run>}
  */
 export async function openGraph(bytes, { input, outputs, file = "the graph" }) {
   if (!configured) throw new ConfigError("call configure({wasm}) first, with the runtime's WebAssembly file");
@@ -54,8 +56,13 @@ async function opened(bytes, file) {
 }
 
 /**
- * @param {ort.InferenceSession} session @param {string} input @param {readonly string[]} outputs @param {string} file
- * @param {Float32Array} numbers @param {readonly number[]} dims @returns {Promise<Numbers[]>}
+ * @param {ort.InferenceSession} session
+ * @param {string} input
+ * @param {readonly string[]} outputs
+ * @param {string} file
+ * @param {Float32Array} numbers
+ * @param {readonly number[]} dims
+ * @returns {Promise<Numbers[]>}
  */
 async function computed(session, input, outputs, file, numbers, dims) {
   try {

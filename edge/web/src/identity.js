@@ -2,6 +2,7 @@
  * The identity of a bundle: SHA-256 of its facts as Python's json.dumps writes them, with sorted keys and no spaces.
  *
  * It is computed from the text, because JavaScript does not tell 1.0 from 1; the digits of numbers stay as they are.
+ * Every key must be there, as attncem writes them: defaults are not filled in.
  */
 
 import { sha256 } from "@noble/hashes/sha2.js";
@@ -10,7 +11,10 @@ import { toHex } from "./numbers.js";
 /** A string; one of the six signs of JSON; a number or a word. */
 const TOKENS = /"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s"{}[\],:]+/gs;
 
-/** The identity of a manifest's text, which JSON.parse has accepted. @param {string} text */
+/**
+ * The identity of a manifest's text, which JSON.parse has accepted.
+ * @param {string} text
+ */
 export function identityOf(text) {
   const tokens = (text.match(TOKENS) ?? []).values();
   return toHex(sha256(new TextEncoder().encode(written(tokens, next(tokens), "identity"))));
@@ -19,7 +23,13 @@ export function identityOf(text) {
 /** @param {Iterator<string>} tokens @returns {string} */
 const next = (tokens) => tokens.next().value;
 
-/** The value that begins with a token; a table without the key `left`. @param {Iterator<string>} tokens @param {string} first @param {string} [left] @returns {string} */
+/**
+ * The value that begins with a token; a table without the key `left`.
+ * @param {Iterator<string>} tokens
+ * @param {string} first
+ * @param {string} [left]
+ * @returns {string}
+ */
 function written(tokens, first, left) {
   if (first === "{") return table(tokens, left);
   if (first === "[") return list(tokens);
@@ -45,6 +55,9 @@ function table(tokens, left) {
   return `{${keys.map((key) => `${quoted(key)}:${fields.get(key)}`).join(",")}}`;
 }
 
-/** A string as Python writes it: ASCII alone. @param {string} value */
+/**
+ * A string as Python writes it: ASCII alone.
+ * @param {string} value
+ */
 const quoted = (value) =>
   JSON.stringify(value).replace(/[\u007f-\uffff]/g, (it) => `\\u${it.charCodeAt(0).toString(16).padStart(4, "0")}`);

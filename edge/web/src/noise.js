@@ -24,7 +24,10 @@ export const freshSecret = () => crypto.getRandomValues(new Uint8Array(SECRET_BY
 
 /**
  * The secret of one input: HMAC-SHA-256(key, (scheme, fingerprint, stage, pixels)).
- * @param {Uint8Array} key @param {string} fingerprint @param {number} stage @param {Uint8Array} pixels
+ * @param {Uint8Array} key
+ * @param {string} fingerprint
+ * @param {number} stage
+ * @param {Uint8Array} pixels
  */
 export function keyedSecret(key, fingerprint, stage, pixels) {
   requireLength(key, "a key");
@@ -34,7 +37,10 @@ export function keyedSecret(key, fingerprint, stage, pixels) {
 
 /**
  * The first `count` numbers of a secret: standard normal, Laplace of scale 1, or uniform in (0, 1).
- * @param {Uint8Array} secret @param {Law} law @param {number} count @param {number} [stage]
+ * @param {Uint8Array} secret
+ * @param {Law} law
+ * @param {number} count
+ * @param {number} [stage]
  */
 export function draw(secret, law, count, stage = 0) {
   requireLength(secret, "a secret");
@@ -48,7 +54,9 @@ export function draw(secret, law, count, stage = 0) {
 
 /**
  * Two 64-bit words → a fair bit, and p = (m + ½) 2^-128 for the other 127 bits m, rounded to 53 significant bits.
- * @param {DataView} words @param {number} place @returns {[boolean, number]}
+ * @param {DataView} words
+ * @param {number} place
+ * @returns {[boolean, number]}
  */
 function half(words, place) {
   const top = words.getUint32(place + 4, true);
@@ -57,7 +65,10 @@ function half(words, place) {
   return [top >= 2 ** 31, Math.min(high * 2 ** -64 + (low + 0.5) * 2 ** -128, BELOW_HALF)];
 }
 
-/** The number of each distribution from a fair bit and p in (0, ½). @type {Record<Law, (upper: boolean, p: number) => number>} */
+/**
+ * The number of each distribution from a fair bit and p in (0, ½).
+ * @type {Record<Law, (upper: boolean, p: number) => number>}
+ */
 const LAWS = {
   normal: (upper, p) => signed(upper, normalQuantile(p)),
   laplace: (upper, p) => signed(upper, -Math.log(2 * p)),
@@ -67,7 +78,10 @@ const LAWS = {
 /** @param {boolean} upper @param {number} size */
 const signed = (upper, size) => (upper ? size : -size);
 
-/** −Φ⁻¹(p) for p in (0, ½): Wichura's PPND16 (Algorithm AS 241, 1988). @param {number} p */
+/**
+ * −Φ⁻¹(p) for p in (0, ½): Wichura's PPND16 (Algorithm AS 241, 1988).
+ * @param {number} p
+ */
 function normalQuantile(p) {
   if (p > 0.075) {
     const q = 0.5 - p;
@@ -77,7 +91,11 @@ function normalQuantile(p) {
   return r <= 5 ? ratio(NEAR, r - 1.6) : ratio(FAR, r - 5);
 }
 
-/** The ratio of two polynomials. @param {number[][]} coefficients from the constant on @param {number} r */
+/**
+ * The ratio of two polynomials.
+ * @param {number[][]} coefficients from the constant on
+ * @param {number} r
+ */
 const ratio = ([above, below], r) => polynomial(above, r) / polynomial(below, r);
 
 /** @param {number[]} coefficients @param {number} r */
@@ -88,7 +106,10 @@ function requireLength(bytes, what) {
   if (bytes.length !== SECRET_BYTES) throw new RangeError(`${what} has ${SECRET_BYTES} bytes, got ${bytes.length}`);
 }
 
-/** The parts, each after its length: different lists of parts never give the same bytes. @param {...Uint8Array} parts */
+/**
+ * The parts, each after its length: different lists of parts never give the same bytes.
+ * @param {...Uint8Array} parts
+ */
 function joined(...parts) {
   const rows = parts.flatMap((part) => [number(part.length), part]);
   const bytes = new Uint8Array(rows.reduce((size, row) => size + row.length, 0));
@@ -99,7 +120,10 @@ function joined(...parts) {
 /** @param {string} value */
 const text = (value) => new TextEncoder().encode(value);
 
-/** A whole number as 8 bytes, the largest first. @param {number} value */
+/**
+ * A whole number as 8 bytes, the largest first.
+ * @param {number} value
+ */
 function number(value) {
   const bytes = new Uint8Array(8);
   new DataView(bytes.buffer).setBigUint64(0, BigInt(value));
@@ -112,8 +136,8 @@ const MIDDLE = [
     4.5921953931549871457e4, 6.7265770927008700853e4, 3.3430575583588128105e4, 2.5090809287301226727e3,
   ],
   [
-    1, 4.2313330701600911252e1, 6.871870074920579083e2, 5.3941960214247511077e3,
-    2.1213794301586595867e4, 3.930789580009271061e4, 2.8729085735721942674e4, 5.226495278852854561e3,
+    1, 4.2313330701600911252e1, 6.871870074920579083e2, 5.3941960214247511077e3, 2.1213794301586595867e4,
+    3.930789580009271061e4, 2.8729085735721942674e4, 5.226495278852854561e3,
   ],
 ];
 const NEAR = [
@@ -122,8 +146,8 @@ const NEAR = [
     1.27045825245236838258, 2.4178072517745061177e-1, 2.27238449892691845833e-2, 7.7454501427834140764e-4,
   ],
   [
-    1, 2.05319162663775882187, 1.6763848301838038494, 6.8976733498510000455e-1,
-    1.4810397642748007459e-1, 1.51986665636164571966e-2, 5.475938084995344946e-4, 1.05075007164441684324e-9,
+    1, 2.05319162663775882187, 1.6763848301838038494, 6.8976733498510000455e-1, 1.4810397642748007459e-1,
+    1.51986665636164571966e-2, 5.475938084995344946e-4, 1.05075007164441684324e-9,
   ],
 ];
 const FAR = [
@@ -132,7 +156,7 @@ const FAR = [
     2.6532189526576123093e-2, 1.2426609473880784386e-3, 2.71155556874348757815e-5, 2.01033439929228813265e-7,
   ],
   [
-    1, 5.9983220655588793769e-1, 1.3692988092273580531e-1, 1.48753612908506148525e-2,
-    7.868691311456132591e-4, 1.8463183175100546818e-5, 1.4215117583164458887e-7, 2.04426310338993978564e-15,
+    1, 5.9983220655588793769e-1, 1.3692988092273580531e-1, 1.48753612908506148525e-2, 7.868691311456132591e-4,
+    1.8463183175100546818e-5, 1.4215117583164458887e-7, 2.04426310338993978564e-15,
   ],
 ];

@@ -2,16 +2,26 @@
 
 const WHOLE = 2 ** 52;
 
-/** The nearest whole number, of two the even one, as Python's round and numpy's rint give it. @param {number} x */
+/**
+ * The nearest whole number, of two the even one, as Python's round and numpy's rint give it.
+ * @param {number} x
+ */
 export function roundEven(x) {
   if (!(Math.abs(x) < WHOLE)) return x;
   return x < 0 ? -(-x + WHOLE - WHOLE) : x + WHOLE - WHOLE;
 }
 
-/** The product of whole numbers. @param {number[]} sizes */
+/**
+ * The product of whole numbers.
+ * @param {number[]} sizes
+ */
 export const product = (sizes) => sizes.reduce((a, b) => a * b, 1);
 
-/** The sum in numpy's order, so its last bits are numpy's. @param {Float64Array} row @returns {number} */
+/**
+ * The sum in numpy's order, so its last bits are numpy's.
+ * @param {Float64Array} row
+ * @returns {number}
+ */
 export function pairwiseSum(row) {
   const n = row.length;
   if (n < 8) return row.reduce((a, b) => a + b, 0);
@@ -26,7 +36,11 @@ export function pairwiseSum(row) {
   return row.subarray(end).reduce((a, b) => a + b, sum);
 }
 
-/** Probabilities of logits, in float64. @param {Float32Array} logits @returns {number[]} */
+/**
+ * Probabilities of logits, in float64.
+ * @param {Float32Array} logits
+ * @returns {number[]}
+ */
 export function softmax(logits) {
   const largest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
   const powers = Float64Array.from(logits, (it) => Math.exp(it - largest));
@@ -34,8 +48,14 @@ export function softmax(logits) {
   return Array.from(powers, (it) => it / sum);
 }
 
-/** Whether all numbers are finite. @param {Float32Array} row */
+/**
+ * Whether all numbers are finite.
+ * @param {Float32Array} row
+ */
 export const allFinite = (row) => row.every(Number.isFinite);
 
-/** Bytes as hexadecimal digits. @param {Uint8Array} bytes */
+/**
+ * Bytes as hexadecimal digits.
+ * @param {Uint8Array} bytes
+ */
 export const toHex = (bytes) => Array.from(bytes, (it) => it.toString(16).padStart(2, "0")).join("");

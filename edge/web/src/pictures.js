@@ -19,15 +19,27 @@ export async function readPicture(source, facts) {
   return { pixels, steps: turned ? ["EXIF orientation applied", ...steps] : steps };
 }
 
-/** The pixels of the client's size for a picture's colours. @param {import("./decoding.js").Colours} colours @param {ImageFacts} facts @returns {Converted} */
+/**
+ * The pixels of the client's size for a picture's colours.
+ * @param {import("./decoding.js").Colours} colours
+ * @param {ImageFacts} facts
+ * @returns {Converted}
+ */
 export function convert(colours, { channels, height, width, squash = false }) {
-  const box = squash ? { left: 0, top: 0, width: colours.width, height: colours.height } : middle(colours, width, height);
+  const box = squash
+    ? { left: 0, top: 0, width: colours.width, height: colours.height }
+    : middle(colours, width, height);
   const steps = [...stepsOfColours(colours.pixels, channels), ...stepsOfSize(colours, box, width, height)];
   const part = cut(colours, box, channels);
   return { pixels: byChannel(resize(part, width, height)), steps };
 }
 
-/** The largest part around the centre with the aspect ratio of the client. @param {{width: number, height: number}} size @param {number} width @param {number} height */
+/**
+ * The largest part around the centre with the aspect ratio of the client.
+ * @param {{width: number, height: number}} size
+ * @param {number} width
+ * @param {number} height
+ */
 function middle(size, width, height) {
   const scale = Math.min(size.width / width, size.height / height);
   const same = size.width * height === size.height * width;
@@ -39,7 +51,12 @@ function middle(size, width, height) {
 /** @param {number} length */
 const side = (length) => Math.max(1, roundEven(length));
 
-/** A part of a picture in the client's channels, without its transparency. @param {import("./decoding.js").Colours} colours @param {{left: number, top: number, width: number, height: number}} box @param {number} channels */
+/**
+ * A part of a picture in the client's channels, without its transparency.
+ * @param {import("./decoding.js").Colours} colours
+ * @param {{left: number, top: number, width: number, height: number}} box
+ * @param {number} channels
+ */
 function cut({ pixels, width: line }, { left, top, width, height }, channels) {
   const part = new Uint8Array(width * height * channels);
   for (let y = 0, place = 0; y < height; y++)
@@ -52,7 +69,10 @@ function cut({ pixels, width: line }, { left, top, width, height }, channels) {
 /** @param {Uint8Array | Uint8ClampedArray} pixels @param {number} i */
 const grey = (pixels, i) => (pixels[i] * RED + pixels[i + 1] * GREEN + pixels[i + 2] * BLUE + 0x8000) >> 16;
 
-/** Pixels [C, H, W] of a picture. @param {import("./resampling.js").Picture} picture */
+/**
+ * Pixels [C, H, W] of a picture.
+ * @param {import("./resampling.js").Picture} picture
+ */
 function byChannel({ pixels, width, height, channels }) {
   const size = width * height;
   return Uint8Array.from({ length: size * channels }, (_, i) => pixels[(i % size) * channels + Math.floor(i / size)]);
@@ -65,10 +85,18 @@ function stepsOfColours(pixels, channels) {
     transparent ||= pixels[i + 3] < 255;
     coloured ||= pixels[i] !== pixels[i + 1] || pixels[i] !== pixels[i + 2];
   }
-  return [...(transparent ? ["transparency left out"] : []), ...(channels === 1 && coloured ? ["colours made grey"] : [])];
+  return [
+    ...(transparent ? ["transparency left out"] : []),
+    ...(channels === 1 && coloured ? ["colours made grey"] : []),
+  ];
 }
 
-/** @param {{width: number, height: number}} size @param {{width: number, height: number}} box @param {number} width @param {number} height */
+/**
+ * @param {{width: number, height: number}} size
+ * @param {{width: number, height: number}} box
+ * @param {number} width
+ * @param {number} height
+ */
 function stepsOfSize(size, box, width, height) {
   const isCut = box.width !== size.width || box.height !== size.height;
   const isScaled = box.width !== width || box.height !== height;

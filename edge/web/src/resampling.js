@@ -13,7 +13,10 @@ const LOBES = 3;
 /**
  * A picture scaled to another size. The order of the two passes is that of Pillow 13, and changes single levels: the
  * height comes first where it loses more than twice as many lines as the width.
- * @param {Picture} picture @param {number} width @param {number} height @returns {Picture}
+ * @param {Picture} picture
+ * @param {number} width
+ * @param {number} height
+ * @returns {Picture}
  */
 export function resize(picture, width, height) {
   const lost = picture.height - height;
@@ -47,7 +50,13 @@ function scaledHeight(picture, _, height) {
   return { pixels: scaled, width, height, channels };
 }
 
-/** The weighted sum of values `stride` apart, as one byte. @param {Uint8Array | Uint8ClampedArray} values @param {number} start @param {number} stride @param {Window} window */
+/**
+ * The weighted sum of values `stride` apart, as one byte.
+ * @param {Uint8Array | Uint8ClampedArray} values
+ * @param {number} start
+ * @param {number} stride
+ * @param {Window} window
+ */
 function weighted(values, start, stride, { first, weights }) {
   let sum = 1 << (BITS - 1);
   for (let i = 0, place = start + first * stride; i < weights.length; i++, place += stride)
@@ -55,7 +64,12 @@ function weighted(values, start, stride, { first, weights }) {
   return Math.min(Math.max(sum >> BITS, 0), 255);
 }
 
-/** For each place of the new line the old places that it is computed from, with weights. @param {number} before @param {number} after @returns {Window[]} */
+/**
+ * For each place of the new line the old places that it is computed from, with weights.
+ * @param {number} before
+ * @param {number} after
+ * @returns {Window[]}
+ */
 function windows(before, after) {
   const scale = before / after;
   const wide = Math.max(scale, 1);
@@ -69,7 +83,10 @@ function windows(before, after) {
   });
 }
 
-/** Weights of sum 1 in fixed point. @param {number[]} row */
+/**
+ * Weights of sum 1 in fixed point.
+ * @param {number[]} row
+ */
 function fixed(row) {
   const sum = row.reduce((a, b) => a + b, 0);
   return Int32Array.from(row, (it) => {

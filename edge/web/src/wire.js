@@ -20,13 +20,19 @@ const LARGEST_ANSWER = 2 ** 24;
 const LONGEST_PAUSE = 30;
 const FIRST_PAUSE = 0.2;
 
-/** The request for one release of a model: the bytes that the Python client sends. @param {Float32Array} released @param {Manifest} manifest @returns {Request} */
+/**
+ * The request for one release of a model: the bytes that the Python client sends.
+ * @param {Float32Array} released
+ * @param {Manifest} manifest
+ * @returns {Request}
+ */
 export function makeRequest(released, { fingerprint, feature }) {
   if (released.length !== product(feature.shape))
     throw new ConfigError(`released has ${released.length} numbers; the bundle's z has ${product(feature.shape)}`);
   const mark = toHex(crypto.getRandomValues(new Uint8Array(8)));
   const size = `{"binary_data_size": ${4 * released.length}}`;
-  const part = `{"name": "${FEATURE}", "shape": [${[1, ...feature.shape].join(", ")}], "datatype": "FP32", "parameters": ${size}}`;
+  const shape = [1, ...feature.shape].join(", ");
+  const part = `{"name": "${FEATURE}", "shape": [${shape}], "datatype": "FP32", "parameters": ${size}}`;
   const output = `{"name": "${LOGITS}", "parameters": {"binary_data": true}}`;
   const head = new TextEncoder().encode(
     `{"id": "${mark}", "parameters": {"fingerprint": "${fingerprint}"}, "inputs": [${part}], "outputs": [${output}]}`,
@@ -37,7 +43,14 @@ export function makeRequest(released, { fingerprint, feature }) {
   return { body, headers: { "Content-Type": "application/octet-stream", [HEADER]: String(head.length) }, mark };
 }
 
-/** The logits that the server answers; ServerError where it does not. @param {string} url @param {Manifest} manifest @param {Request} request @param {Connection} [connection] @returns {Promise<Float32Array>} */
+/**
+ * The logits that the server answers; ServerError where it does not.
+ * @param {string} url
+ * @param {Manifest} manifest
+ * @param {Request} request
+ * @param {Connection} [connection]
+ * @returns {Promise<Float32Array>}
+ */
 export async function ask(url, manifest, request, { token, timeout = 10, retries = 3, plainHttp = false } = {}) {
   const base = addressOf(url, plainHttp);
   check(token, timeout, retries);
@@ -60,7 +73,13 @@ export async function ask(url, manifest, request, { token, timeout = 10, retries
   throw new ServerError(`${url} did not answer after ${retries + 1} attempts: ${problem}`);
 }
 
-/** Send the request once. @param {string} address @param {Request} request @param {string | undefined} token @param {number} timeout */
+/**
+ * Send the request once.
+ * @param {string} address
+ * @param {Request} request
+ * @param {string | undefined} token
+ * @param {number} timeout
+ */
 async function exchange(address, request, token, timeout) {
   const headers = { ...request.headers, ...(token === undefined ? {} : { Authorization: `Bearer ${token}` }) };
   const response = await fetch(address, {
@@ -76,11 +95,14 @@ async function exchange(address, request, token, timeout) {
   return { status: response.status, headers: response.headers, body: await whole(response) };
 }
 
-/** All of an answer; an error where it is too long. @param {Response} response */
+/**
+ * All of an answer; an error where it is too long.
+ * @param {Response} response
+ */
 async function whole(response) {
   const parts = [];
   let size = 0;
-  for (const reader = response.body?.getReader(); reader !== undefined; ) {
+  for (const reader = response.body?.getReader(); reader !== undefined;) {
     const { done, value } = await reader.read();
     if (done) break;
     size += value.length;
@@ -93,18 +115,28 @@ async function whole(response) {
   return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
 
-/** The address without its last slash; ConfigError where it is none, or would send z unprotected through a network. @param {string} url @param {boolean} plainHttp */
+/**
+ * The address without its last slash; ConfigError where it is none, or would send z unprotected through a network.
+ * @param {string} url
+ * @param {boolean} plainHttp
+ */
 function addressOf(url, plainHttp) {
   const parts = /^[!-~]+$/.test(url) && URL.canParse(url) ? new URL(url) : undefined;
   if (parts === undefined || !["http:", "https:"].includes(parts.protocol) || parts.search || parts.hash)
     throw new ConfigError(`url=${url}: must look like https://HOST:PORT, or http://127.0.0.1:PORT on this machine`);
-  if (parts.username || parts.password) throw new ConfigError("url: must hold no password; a token is an option of its own");
+  if (parts.username || parts.password)
+    throw new ConfigError("url: must hold no password; a token is an option of its own");
   if (parts.protocol === "http:" && !plainHttp && !isHere(parts.hostname))
-    throw new ConfigError(`url=${url}: everyone on the way could read what is sent; use https, or allow it with plainHttp`);
+    throw new ConfigError(
+      `url=${url}: everyone on the way could read what is sent; use https, or allow it with plainHttp`,
+    );
   return parts.origin + parts.pathname.replace(/\/+$/, "");
 }
 
-/** Whether a host is this machine. @param {string} host */
+/**
+ * Whether a host is this machine.
+ * @param {string} host
+ */
 const isHere = (host) => host === "localhost" || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
 
 /** @param {string | undefined} token @param {number} timeout @param {number} retries */
@@ -115,7 +147,11 @@ function check(token, timeout, retries) {
     throw new ConfigError("the token must be one line of printable ASCII characters");
 }
 
-/** Why there was no answer. @param {unknown} error @param {string} base */
+/**
+ * Why there was no answer.
+ * @param {unknown} error
+ * @param {string} base
+ */
 function complaintOf(error, base) {
   if (error instanceof Error && error.name === "TimeoutError") return "no answer in time";
   const here = globalThis.location?.origin;
@@ -126,10 +162,19 @@ function complaintOf(error, base) {
 /** @param {number} seconds */
 const wait = (seconds) => new Promise((done) => setTimeout(done, 1000 * seconds));
 
-/** Seconds that the server asks to wait, within limits. @param {string | null} asked */
+/**
+ * Seconds that the server asks to wait, within limits.
+ * @param {string | null} asked
+ */
 const secondsOf = (asked) => (/^\d{1,9}$/.test(asked ?? "") ? Math.min(Number(asked), LONGEST_PAUSE) : 0);
 
-/** The logits in an answer, as bytes or as JSON; ServerError where they cannot be those of the request. @param {string} url @param {{headers: Headers, body: Uint8Array}} answer @param {Request} request @param {number} classes */
+/**
+ * The logits in an answer, as bytes or as JSON; ServerError where they cannot be those of the request.
+ * @param {string} url
+ * @param {{headers: Headers, body: Uint8Array}} answer
+ * @param {Request} request
+ * @param {number} classes
+ */
 function logitsOf(url, { headers, body }, request, classes) {
   try {
     const size = Number(headers.get(HEADER) ?? body.length);
@@ -155,7 +200,11 @@ function numbersOf(data) {
   return Float32Array.from(flat);
 }
 
-/** The numbers of the logits behind the JSON, where outputs stand one after the other. @param {Uint8Array} data @param {any[]} outputs */
+/**
+ * The numbers of the logits behind the JSON, where outputs stand one after the other.
+ * @param {Uint8Array} data
+ * @param {any[]} outputs
+ */
 function bytesOf(data, outputs) {
   const sizes = outputs.map((it) => Number(it.parameters?.binary_data_size ?? 0));
   const place = outputs.findIndex((it) => it.name === LOGITS);
@@ -165,7 +214,10 @@ function bytesOf(data, outputs) {
   return Float32Array.from({ length: Math.floor(bytes.length / 4) }, (_, i) => view.getFloat32(4 * i, true));
 }
 
-/** The server's reason, in one line. @param {Uint8Array} body */
+/**
+ * The server's reason, in one line.
+ * @param {Uint8Array} body
+ */
 function reasonOf(body) {
   try {
     return words(JSON.parse(textOf(body)).error) || "no reason";

@@ -1,4 +1,4 @@
-/** Answers questions of tests: reads JSON [[name, ...arguments], …] from the standard input, writes JSON [answer, …]. */
+/** Answers tests: reads JSON [[name, ...arguments], …] from the standard input, writes JSON [answer, …]. */
 
 import { webcrypto } from "node:crypto";
 import { readFile } from "node:fs/promises";
@@ -28,7 +28,9 @@ async function loaded() {
 const manifestOf = async (folder) => readManifest(await readFile(`${folder}/manifest.json`, "utf8"));
 
 async function opened(folder, options = {}) {
-  const [manifest, graph] = await Promise.all(["manifest.json", "client.onnx"].map((it) => readFile(`${folder}/${it}`)));
+  const [manifest, graph] = await Promise.all(
+    ["manifest.json", "client.onnx"].map((it) => readFile(`${folder}/${it}`)),
+  );
   const key = options.key && bytes(options.key);
   return (await loaded()).openClient({ manifest: manifest.toString(), graph, ...options, key });
 }
@@ -46,6 +48,10 @@ const ANSWERS = {
   channel: (stages, scheme) => void new Channel(stages, "", scheme),
   identity: (manifest) => identityOf(manifest),
   manifest: (source) => readManifest(source).name,
+  accept(text) {
+    const { channel, fingerprint, noise_scheme } = readManifest(text);
+    void new Channel(channel, fingerprint, noise_scheme);
+  },
   convert(pixels, width, height, facts, orientation = 1) {
     const made = convert(turn({ pixels: bytes(pixels), width, height }, orientation), facts);
     return [text(made.pixels), made.steps];
