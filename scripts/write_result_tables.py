@@ -202,6 +202,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "selective_demo": partial(selective.selective_table, SOURCE, "selective-demo"),
     "selective_demo_ratios": partial(selective.ratios, SOURCE, "selective-demo"),
     "selective_cifar10": partial(selective.selective_table, SOURCE, "selective-cifar10"),
+    "selective_cifar10_ratios": partial(selective.ratios, SOURCE, "selective-cifar10"),
 }
 """Tables by their name on a page."""
 

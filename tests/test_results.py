@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -351,6 +352,64 @@ def test_the_words_about_selective_clients_are_the_numbers() -> None:
         if key[0] != "full"
     ]
     assert min(heads) > -0.01, "each head alone is at least as accurate, up to the spread"
+
+
+def test_the_words_about_selective_clients_on_cifar10_are_the_numbers() -> None:
+    """Accuracies, nats, ratios and shares that docs/less-to-release.md names in sentences."""
+    words = " ".join((ROOT / "docs/less-to-release.md").read_text(encoding="utf-8").split())
+    tables = script("write_result_tables")
+    selective = tables.selective
+    arms = {(arm.name, arm.weight): arm for arm in tables.SOURCE.arms("selective-cifar10")}
+
+    def mean(read: Callable[[Any], float | None], arm: str, weight: float) -> float:
+        return fmean(selective.over_seeds(arms[arm, weight], read))
+
+    score = {key: 100 * mean(selective.score, *key) for key in arms}
+    nats = {key: mean(lambda cell: selective.leak(LIMIT, cell), *key) for key in arms}
+    made = tables.SOURCE.table("selective-cifar10")
+    budgets = selective.alone(made, "selective-cifar10").items()
+    alone = {f"{budget / 1e6:.0f}": 100 * fmean(of) for budget, of in budgets}
+    small, large = (f"{alone[size]:.1f}" for size in ("1", "4"))
+    at = {size: [score[f"{how}-{size}M", 0.1] for how in ("uniform", "full")] for size in (1, 4)}
+    assert f"alone has {small} %, with 30 % sent {at[1][0]:.1f} %, with all sent {at[1][1]:.1f} %" in words
+    assert f"it is {large}, {at[4][0]:.1f} and {at[4][1]:.1f} %" in words
+    gained, most = at[1][0] - alone["1"], at[1][1] - alone["1"]
+    assert 0.45 < gained / most < 0.6 and f"30 % sent add {gained:.1f} of {most:.1f} points" in words
+    assert at[4][1] - alone["4"] < 0.95 and "adds at most 0.9 points, for more than 200 nats" in words
+    over = mean(lambda cell: selective.leak("over_all", cell), "uniform-1M", 0.1)
+    assert f"{nats['uniform-1M', 0.1]:.1f} against {nats['full-1M', 0.1]:.1f} nats" in words
+    assert f"to {over:.1f} nats" in words and over / nats["full-1M", 0.1] < 1 / 3
+    assert f"has {score['full-1M', 0.3]:.1f} % at {nats['full-1M', 0.3]:.1f} nats" in words
+    assert score["full-1M", 0.3] > score["uniform-1M", 0.1] and score["full-1M", 0.3] > alone["1"]
+    others = [key for key in arms if key[1] == 0.3 and key != ("full-1M", 0.3)]
+    assert all(score[arm, weight] < alone[arm.split("-")[-1][0]] for arm, weight in others)
+    check_ratios_on_cifar10(words, selective.ratios(tables.SOURCE, "selective-cifar10"))
+    for size in ("1M", "4M"):
+        differ = [nats[f"uniform-{size}", 0.3] - nats[f"{arm}-{size}", 0.3] for arm in ("doubt", "gated-doubt")]
+        assert all(abs(of) < 4 for of in differ)
+    head = 100 * mean(lambda cell: selective.sending("alone", cell), "uniform-1M", 0.1)
+    assert f"by {alone['1'] - head:.1f} points at 1 M" in words
+    shares = [
+        100 * value - (20 if name.endswith("4M") else 30)
+        for (name, _), arm in arms.items()
+        for value in selective.over_seeds(arm, lambda cell: selective.sending("share", cell))
+    ]
+    assert (
+        f"up to {max(map(abs, shares)):.1f} points from what was asked, on average {fmean(shares):.1f} above" in words
+    )
+    assert len(selective.over_seeds(arms["uniform-4M", 0.3], selective.score)) == 2 and "there are two seeds" in words
+
+
+def check_ratios_on_cifar10(words: str, listed: str) -> None:
+    """The sentences about how much more an image that is sent leaks, against the generated list."""
+    lines = [re.fullmatch(r"- (\S+), λ (\S+): (\S+) ± \S+ times", line) for line in listed.splitlines()]
+    ratios = {(line[1], line[2]): float(line[3]) for line in lines if line}
+    equal = [of for (arm, _), of in ratios.items() if arm.startswith("uniform")]
+    assert f"{min(equal):.2f} to {max(equal):.2f} times as much as the others would" in words
+    at = {size: [ratios[f"{arm}-{size}", "0.3"] for arm in ("doubt", "gated-doubt")] for size in ("4M", "1M")}
+    assert f"at 4 M to {at['4M'][0]:.2f} (plain) and {at['4M'][1]:.2f} (gated)" in words
+    assert f"at 1 M to {at['1M'][0]:.2f} and {at['1M'][1]:.2f}" in words
+    assert all(ratios[f"{arm}-{size}", "0.1"] >= 1.07 for arm in ("doubt", "gated-doubt") for size in ("1M", "4M"))
 
 
 def check_evidence(name: str) -> None:
