@@ -7,16 +7,17 @@ import { fileURLToPath } from "node:url";
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const folder = process.argv[2] ?? here("../../src/attncem/live/built");
 const WASM = "ort-wasm-simd-threaded.wasm";
-/** Each package in the built files, and its licence: onnxruntime-web has none in its package. */
+/** Each package in the built files, with its licence; the npm package of onnxruntime-web has neither of its files. */
 const LICENCES = {
-  "onnxruntime-web": "licenses/onnxruntime-web.txt",
-  "@noble/hashes": "node_modules/@noble/hashes/LICENSE",
-  esbuild: "node_modules/esbuild/LICENSE.md", // a few lines of it are in the file
+  "onnxruntime-web": ["licenses/onnxruntime-web.txt", "licenses/onnxruntime-notices.txt"],
+  "@noble/hashes": ["node_modules/@noble/hashes/LICENSE"],
+  esbuild: ["node_modules/esbuild/LICENSE.md"], // a few lines of it are in the file
 };
 
-const versionOf = async (name) => JSON.parse(await readFile(here(`node_modules/${name}/package.json`), "utf8")).version;
-const licenceOf = async ([name, file]) =>
-  `${name} ${await versionOf(name)}\n\n${(await readFile(here(file), "utf8")).trim()}\n`;
+const textOf = async (path) => (await readFile(here(path), "utf8")).trim();
+const versionOf = async (name) => JSON.parse(await textOf(`node_modules/${name}/package.json`)).version;
+const licenceOf = async ([name, files]) =>
+  [`${name} ${await versionOf(name)}`, ...(await Promise.all(files.map(textOf)))].join("\n\n") + "\n";
 
 await mkdir(folder, { recursive: true });
 await build({
