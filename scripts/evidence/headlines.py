@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from attncem.records.leaks import LIMIT, say_leak
-from attncem.records.statistics import Interval, difference_apart, seed_summary
+from attncem.records.statistics import Interval, difference_apart
 from attncem.reporting import wording
 from evidence import lean, selective, unsure
 from evidence.claim import Claim, find
 from evidence.pairs import Pair, pairs, unreliable
-from evidence.server import gain, share
+from evidence.server import gain, interval_of, share
 from evidence.source import Setting, Source, stem
 from evidence.words import table
 
@@ -202,7 +202,7 @@ def _line(key: str, pair: Pair, part: str) -> Line:
     arm = pair.claim.arms[part]
     errors = zip(arm.values("mse"), arm.values("mse", row="class mean"), strict=False)
     percent = 100 * fmean(error / guess for error, guess in errors)
-    return Line(key, pair.campaign, len(arm.seeds), over_seeds(arm.values("accuracy")), percent)
+    return Line(key, pair.campaign, len(arm.seeds), interval_of(arm.values("accuracy")), percent)
 
 
 def _verdicts(pair: Pair) -> list[tuple[str, dict[str, str]]]:
@@ -214,12 +214,6 @@ def _verdicts(pair: Pair) -> list[tuple[str, dict[str, str]]]:
     if doubtful:
         verdicts.append(("doubt", {"doubtful": str(doubtful), "runs": str(runs)}))
     return verdicts
-
-
-def over_seeds(values: Sequence[float]) -> Interval:
-    """The mean of several seeds with Student's interval; of one seed the number alone."""
-    one = seed_summary(values)
-    return Interval(one.mean, one.mean if one.low is None else one.low, one.mean if one.high is None else one.high)
 
 
 def _same_cost(source: Source, arm: Setting) -> Interval | None:
@@ -278,8 +272,8 @@ def _unsure(source: Source) -> Iterator[Line]:
                 "share": f"{100 * sent:.0f}",
                 "method": f"{unsure.kind(arm)} {arm.weight:g}",
             }
-            alone = over_seeds(group.alone) if group.alone else None
-            accuracy, percent = over_seeds(arm.values("accuracy")), 100 * _left(arm)
+            alone = interval_of(group.alone) if group.alone else None
+            accuracy, percent = interval_of(arm.values("accuracy")), 100 * _left(arm)
             nats = say_leak(LIMIT, limit)
             yield Line(campaign, campaign, len(arm.seeds), accuracy, percent, nats, alone=alone, values=values)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from attncem.records.leaks import LIMIT
-from attncem.records.statistics import Interval, difference_apart
+from attncem.records.statistics import Interval, difference_apart, seed_summary
 from attncem.reporting import wording
 from evidence import lean
 from evidence.drawing import Lines, exact, of_lines
@@ -21,6 +21,12 @@ def gain(accuracy: Interval, alone: Interval) -> str:
     """What a server adds to the client alone: `more`, `less`, or `nothing` that can be shown."""
     apart = difference_apart(accuracy, alone)
     return "more" if apart.low > 0 else "less" if apart.high < 0 else "nothing"
+
+
+def interval_of(values: Sequence[float]) -> Interval:
+    """The mean of several seeds with Student's interval; of one seed the number alone."""
+    one = seed_summary(values)
+    return Interval(one.mean, one.mean if one.low is None else one.low, one.mean if one.high is None else one.high)
 
 
 # is a server worth it?

@@ -17,6 +17,7 @@ from attncem.reporting.figures import marker_of
 from evidence import selective
 from evidence.drawing import legend, svg
 from evidence.selective import leak, over_seeds, score, sending
+from evidence.server import gain, interval_of
 from evidence.source import Setting, Source
 from evidence.words import listed, not_measured, table_of
 
@@ -138,29 +139,40 @@ def _leaks(group: Group) -> str:
         return "The limit on an image that is sent is not measured yet."
     times = limits["uniform"] / limits["full"]
     word = "higher than" if times > 1 + _APART else "lower than" if times < 1 - _APART else "close to"
-    rest = [f"{say_leak(LIMIT, limits[name])} with `{name}`" for name in WEIGHED if name in limits]
+    rest = [f"{say_leak(LIMIT, limits[name])} (`{name}`)" for name in WEIGHED if name in limits]
+    scores = {kind(arm): 100 * arm.accuracy for arm in group.arms}
     return (
         f"The limit on an image that is sent is {word} that of a client that sends everything: "
-        + f"{say_leak(LIMIT, limits['uniform'])} against {say_leak(LIMIT, limits['full'])} nats at equal weights"
-        + (f", and {', '.join(rest)}" if rest else "")
-        + f" ({group.data}, {wording.count(group.budget)} multiply-accumulates, λ {group.weight:g})."
+        f"{say_leak(LIMIT, limits['uniform'])} against {say_leak(LIMIT, limits['full'])} nats, at an accuracy of "
+        f"{scores['uniform']:.1f} against {scores['full']:.1f} %{'; other weights: ' if rest else ''}{listed(rest)} "
+        f"({group.data}, {wording.count(group.budget)} multiply-accumulates, λ {group.weight:g})."
     )
 
 
 def _adds(there: Sequence[Group]) -> str:
-    """In how many settings client and server together are shown to be more accurate than the client's head alone."""
+    """How often client and server are shown to be more accurate than the client's head, and than the client alone."""
     gains = [_gain(arm) for group in there for arm in group.selective]
     worth = [one.mean for one in gains if one.low is not None and one.low > 0]
-    what = "the server shown to add accuracy to the client's own head"
-    first = f"In {len(worth) or 'none'} of {len(gains)} settings is {what}"
+    beaten = [
+        gain(interval_of(arm.values(ACCURACY)), interval_of(group.alone)) == "more"
+        for group in there
+        for arm in group.selective
+        if group.alone
+    ]
     points = f", by up to {100 * max(worth):.1f} points" if worth else ""
     alone = [
         f"{100 * seed_summary(group.alone).mean:.1f} % with {wording.count(group.budget)}"
         for group in there
         if group.alone
     ]
-    second = f"; a client trained to answer alone has {listed(alone)}" if alone else ""
-    return f"{first}{points} (95 % interval over seeds){second}."
+    second = (
+        f"; in {sum(beaten) or 'none'} they are shown to be more accurate than a client trained to answer alone "
+        f"({listed(alone)})"
+    )
+    return (
+        f"In {len(worth) or 'none'} of {len(gains)} settings client and server are shown to be more accurate than the "
+        f"client's own head{points}{second if alone else ''}; 95 % intervals over seeds."
+    )
 
 
 def _gain(arm: Setting) -> Any:
