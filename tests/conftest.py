@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import torch
 
 from browsing import Opened, open_page, start_browser
 from budget import Budget
+from remembering import remembered
 
 LONGEST = (
     *("test_surrogates", "test_attacks", "test_engines", "test_attack_laws", "test_kills", "test_processes"),
@@ -82,23 +82,10 @@ def pytest_runtest_setup() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def axes_once() -> Iterator[None]:
-    """Compute the principal axes of the same images once: most audits are on the embedded ones."""
-    units = sys.modules.get("attncem.judging.auditing.units")
-    if units is None:
+def compute_once() -> Iterator[None]:
+    """Costly results that many tests need are computed once."""
+    with remembered():
         yield
-        return
-    plain, made = units.principal_axes, dict[str, torch.Tensor]()
-
-    def once(centred: torch.Tensor) -> torch.Tensor:
-        key = hashlib.sha256(centred.cpu().numpy().tobytes()).hexdigest()
-        if key not in made:
-            made[key] = plain(centred)
-        return made[key]
-
-    units.principal_axes = once
-    yield
-    units.principal_axes = plain
 
 
 @pytest.fixture(scope="session")

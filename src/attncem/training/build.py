@@ -98,11 +98,23 @@ def _check_image_size(config: RunConfig, spec: DatasetSpec) -> None:
     raise ConfigError(f"{network} cannot take images of {spec.shape[1]}x{spec.shape[2]} px; {advice} network or cut")
 
 
+_TAKES: dict[tuple[object, ...], bool] = {}
+"""Which of our own networks take images of which shape: the cells of a campaign have few networks."""
+
+
 def _takes(config: RunConfig, spec: DatasetSpec) -> bool:
-    """Whether the network takes images of this size; tried on the meta device for our own networks."""
-    ours = only_ours(config.model)
-    if not ours and min(spec.shape[1:]) >= 32:
-        return True
+    """Whether the network takes images of this size; our own networks are tried once."""
+    if not only_ours(config.model):
+        return min(spec.shape[1:]) >= 32 or _tried(config, spec, ours=False)
+    parts = (config.model.model_dump_json(), config.release.model_dump_json(), config.on_device)
+    key = (*parts, spec.shape, spec.num_classes)
+    if key not in _TAKES:
+        _TAKES[key] = _tried(config, spec, ours=True)
+    return _TAKES[key]
+
+
+def _tried(config: RunConfig, spec: DatasetSpec, *, ours: bool) -> bool:
+    """Whether two images pass through the network, on the meta device for our own networks."""
     with torch.device("meta" if ours else "cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             encoder, server = _networks(config, spec)
