@@ -19,7 +19,7 @@ from test_fuzz_edge import changed, write
 
 from attncem_edge import noise
 from attncem_edge.channel import Channel
-from attncem_edge.client import Client, _softmax
+from attncem_edge.client import Client, _softmax, open_session
 from attncem_edge.decoding import TURNS
 from attncem_edge.errors import BundleError
 from attncem_edge.manifest import NAME, read_manifest
@@ -334,6 +334,25 @@ def test_a_bundle_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert sentences[2].endswith(f"its identity is {manifest.identity}, not ab")
     assert sentences[3].startswith("BundleError: client.onnx was changed after the export")
     assert sentences[4].startswith("BundleError: the channel of the bundle cannot be applied")
+
+
+def test_any_graph_can_be_run_and_one_that_cannot_is_named(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "bundle")
+    server, names = tmp_path / "bundle" / "server.onnx", {"input": "z", "outputs": ["logits"]}
+    z = np.random.default_rng(0).normal(size=(4, FEATURES)).astype(np.float32)
+    (((made, dims),),) = ask_web(("graph", str(server), names, z.ravel().tolist(), z.shape))
+    (ours,) = open_session(server.read_bytes(), "z", ["logits"], server)(z)
+    assert dims == [4, CLASSES]
+    np.testing.assert_allclose(made, ours.ravel(), rtol=1e-5, atol=1e-6)
+    (tmp_path / "broken.onnx").write_bytes(b"no graph")
+    broken, other, wrong = refusals(
+        ("graph", str(tmp_path / "broken.onnx"), names, [], []),
+        ("graph", str(server), {"input": "image", "outputs": ["z"], "file": "server.onnx"}, [], []),
+        ("graph", str(server), names, [0.0] * 5, [1, 5]),
+    )
+    assert broken.startswith("BundleError: the graph cannot be run by onnxruntime: ")
+    assert other == "BundleError: server.onnx must take image and give z: export the bundle again"
+    assert wrong.startswith("BundleError: the graph cannot be run on [1, 5]: ")
 
 
 # requests

@@ -1,7 +1,10 @@
 /** Answers tests: reads JSON [[name, ...arguments], …] from the standard input, writes JSON [answer, …]. */
 
 import { webcrypto } from "node:crypto";
-import { readFile } from "node:fs/promises";
+import { copyFile, mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { Channel } from "../src/channel.js";
 import { turn } from "../src/decoding.js";
 import { withoutOrientation } from "../src/exif.js";
@@ -19,7 +22,10 @@ let web;
 /** The built client, as a page gets it. */
 async function loaded() {
   if (web === undefined) {
-    web = await import(new URL("attncem-web.js", built));
+    const folder = await mkdtemp(join(tmpdir(), "attncem-web-"));
+    await copyFile(new URL("attncem-web.js", built), join(folder, "client.mjs")); // older Node.js goes by the ending
+    web = await import(pathToFileURL(join(folder, "client.mjs")));
+    await rm(folder, { recursive: true });
     await web.configure({ wasm: await readFile(new URL("ort-wasm-simd-threaded.wasm", built)) });
   }
   return web;
@@ -73,6 +79,10 @@ const ANSWERS = {
     return rows;
   },
   open: async (folder, options) => void (await opened(folder, options)),
+  async graph(file, names, numbers, dims) {
+    const run = await (await loaded()).openGraph(await readFile(file), names);
+    return (await run(Float32Array.from(numbers), dims)).map((it) => [[...it], it.dims]);
+  },
   async request(folder, released) {
     const { body, headers } = (await loaded()).makeRequest(Float32Array.from(released), await manifestOf(folder));
     return [text(body), headers];

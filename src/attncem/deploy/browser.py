@@ -14,7 +14,7 @@ def web_client(folder: Path = FOLDER) -> Path:
     """The folder with SCRIPT, WASM and LICENSES; ConfigError where the package was built without them."""
     if not all((folder / name).is_file() for name in (SCRIPT, WASM, LICENSES)):
         raise ConfigError(
-            "attncem was installed without the client for browsers, because npm did not build it: install Node.js 20 "
-            "with npm, then install attncem again from its sources"
+            "attncem was installed without the client for browsers, because npm did not build it: install Node.js 18 "
+            "or newer with npm, then install attncem again from its sources"
         )
     return folder
