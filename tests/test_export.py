@@ -384,15 +384,49 @@ def test_a_device_with_the_key_of_the_run_answers_as_predict_does(
 # refusals
 
 
-def test_halves_that_differ_are_refused(selective: Exported, unsure_run: Path) -> None:
-    other = build_model(load_config("demo-none", ["model.width=4"]).config, DATASETS["fashion_mnist_mini"]).eval()
+def small_model() -> SplitModel:
+    return build_model(load_config("demo-none", ["model.width=4"]).config, DATASETS["fashion_mnist_mini"]).eval()
+
+
+@pytest.fixture(scope="module")
+def ours() -> Halves:
+    """The halves of a small network without a head."""
+    return halves_of(small_model(), images(GREY, 8))
+
+
+def test_halves_that_differ_are_refused(selective: Exported, unsure_run: Path, ours: Halves) -> None:
     client, server = ((selective.folder / name).read_bytes() for name in ("client.onnx", "server.onnx"))
     model, x = open_run(unsure_run).model, images(GREY, 8)
-    ours = halves_of(other, x)
     for halves, what in ((Halves(client, ours.server, None, None), "logits"), (Halves(ours.client, server, 0, 1), "z")):
         judged = model if what == "logits" else SplitModel(model.encoder, model.channel, model.server).eval()
         with pytest.raises(RunError, match=f"the exported {what} differ .* nothing was written"):
             compare(judged, halves, x, "random pixels")
+
+
+class Widened(nn.Module):
+    def forward(self, z: Tensor) -> Tensor:
+        return z[:, :128].view(-1, 8, 4, 4)
+
+
+class Rounding(Own):
+    def forward(self, x: Tensor) -> Tensor:
+        return (super().forward(x) + 3e3) - 3e3
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Restless, "A forward function must compute the same every time"),
+        (Rounding, "Rounding grows in this network: its own z in float32 differ by"),
+        (Own, "The file computes something else than the network"),
+    ],
+)
+def test_the_cause_of_a_difference_is_named(ours: Halves, kind: type[Own], words: str) -> None:
+    """The files are those of another network."""
+    model = small_model()
+    judged = SplitModel(nn.Sequential(kind(), nn.Flatten(), Widened()), model.channel, model.server).eval()
+    with pytest.raises(RunError, match=f"nothing was written. {words}"):
+        compare(judged, ours, images(GREY, 8), "random pixels")
 
 
 def test_an_existing_folder_is_never_overwritten(small_run: Callable[..., Path], tmp_path: Path) -> None:

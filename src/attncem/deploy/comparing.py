@@ -69,11 +69,29 @@ def compare(judged: SplitModel, halves: Halves, x: Tensor, pictures: str) -> Com
         if not far <= most:
             raise RunError(
                 f"the exported {what} differ from those of the model by {far:.2g} of their largest number, and at most "
-                f"{most:g} is allowed: nothing was written. A forward function must compute the same every time"
+                f"{most:g} is allowed: nothing was written. {_cause(model, x[:8], most)}"
             )
     codes, flips = _code_flips(model, x, made[0], expected[0])
     decided = (len(x), _decision_flips(model, made[1], expected[1])) if model.head is not None else (0, 0)
     return Comparison(len(x), pictures, change, logits_change, codes, flips, *decided)
+
+
+def _cause(model: SplitModel, x: Tensor, most: float) -> str:
+    """Why an exported file may differ, as far as the model itself shows it."""
+    with limited_threads(1):
+        z = model.encode(x)
+        if _change(model.encode(x), z) > 0:
+            return "A forward function must compute the same every time"
+        try:
+            rounding = _change(z.double(), copy.deepcopy(model).double().encode(x.double()))
+        except (RuntimeError, TypeError, ValueError):  # a network that cannot compute in float64
+            rounding = 0.0
+    if rounding > most:
+        return (
+            f"Rounding grows in this network: its own z in float32 differ by {rounding:.2g} from those in float64. "
+            "Train it longer, or cut it at an earlier module"
+        )
+    return "The file computes something else than the network: try another version of torch or onnxruntime"
 
 
 def images_of(opened: OpenRun, count: int = IMAGES) -> tuple[Tensor, str]:
