@@ -74,7 +74,8 @@ def _run(npm: str, *words: str) -> str:
         done = subprocess.run([npm, *words], cwd=SOURCES, capture_output=True, text=True, check=False, timeout=LONGEST)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"npm {words[0]} failed: {error}"
-    complaint = " ".join((done.stderr or done.stdout).split())[-400:]
+    lines = [line for line in (done.stderr or done.stdout).splitlines() if not line.startswith("npm warn")]
+    complaint = " ".join(" ".join(lines).replace("npm error", "").split())[:300]
     return f"npm {words[0]} failed: {complaint}" if done.returncode else ""
 
 
