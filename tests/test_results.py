@@ -568,6 +568,32 @@ def check_edge_triton(_: pytest.MonkeyPatch) -> None:
     assert measured.table_of(result) in page and measured.words_of(result) in " ".join(page.split())
 
 
+def check_foreign_export(_: pytest.MonkeyPatch) -> None:
+    """Measuring it again needs torchvision, which cannot be imported beside this torch."""
+    measured, result = script("export_foreign"), read("foreign_export.json")
+    rows = result["networks"]
+    assert result["command"] == measured.COMMAND and list(result["versions"]) == list(measured.LIBRARIES)
+    assert {row["network"]: row["cut"] for row in rows} == {name: of["cut"] for name, of in measured.NETWORKS.items()}
+    exported = [row for row in rows if row["exported"]]
+    assert all(row["z_differs_by"] < 3e-6 and row["logits_differ_by"] < 3e-6 for row in exported)
+    differ = [row for row in rows if not row["exported"] and "the exported z differ" in row["reason"]]
+    page = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+    words = " ".join(page.split())
+    assert f"{len(exported)} of {len(rows)} were exported, with differences below 3e-6" in words and len(differ) == 2
+    assert all(f"{name} {result['versions'][name]}" in words for name in ("torch", "torchvision", "timm"))
+    assert measured.table_of(result) in page
+
+
+@pytest.mark.slow
+def test_an_export_is_tried_network_by_network() -> None:
+    """One of ours, and one whose error is a row too."""
+    networks = {"small_cnn": {"cut": 2, "width": 4}, "none/such": {"cut": "layer1"}}
+    result = script("export_foreign").measured(networks)
+    there, missing = result["networks"]
+    assert there["exported"] and there["z_differs_by"] <= 1e-5 and there["feature"] == [8, 4, 4]
+    assert not missing["exported"] and "none/such" in missing["reason"]
+
+
 CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "client_costs.json": check_client_costs,
     "certificates_demo.json": check_certificates,
@@ -583,6 +609,7 @@ CHECKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "serve_load.json": check_serve_load,
     "serve_mlserver.json": check_serve_mlserver,
     "edge_triton.json": check_edge_triton,
+    "foreign_export.json": check_foreign_export,
     "statistics_coverage.json": check_coverage,
     "benchmark.json": check_benchmark,
     **{f"{name.replace('-', '_')}.json": lambda _, name=name: check_evidence(name) for name in EVIDENCE},
