@@ -261,11 +261,14 @@ def _elsewhere(source: Source, claims: Sequence[Claim]) -> Iterator[Line]:
 
 
 def _unsure(source: Source) -> Iterator[Line]:
-    """Of the clients that send only some images, that with the least limit at the smallest budget."""
+    """Of the clients that send only some images, the one with the least limit at the smallest budget.
+
+    Those that are shown to be more accurate than the client alone come first.
+    """
     for campaign in unsure.campaigns(source)[:1]:
         group = unsure.groups(source, campaign)[0]
-        limits = [(value, arm) for arm in group.selective if (value := unsure.nats(arm)) is not None]
-        for limit, arm in sorted(limits, key=lambda pair: pair[0])[:1]:
+        arms = sorted(group.selective, key=lambda arm: (not group.worth(arm), unsure.limit_of(arm)))
+        for arm in arms[:1]:
             sent = fmean(selective.over_seeds(arm, lambda cell: selective.sending("share", cell)))
             values = {
                 "budget": wording.count(group.budget),
@@ -274,7 +277,7 @@ def _unsure(source: Source) -> Iterator[Line]:
             }
             alone = interval_of(group.alone) if group.alone else None
             accuracy, percent = interval_of(arm.values("accuracy")), 100 * _left(arm)
-            nats = say_leak(LIMIT, limit)
+            nats = say_leak(LIMIT, unsure.limit_of(arm))
             yield Line(campaign, campaign, len(arm.seeds), accuracy, percent, nats, alone=alone, values=values)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,34 +25,47 @@ from evidence.words import listed, not_measured, table_of
 CAMPAIGNS = {"selective-cifar10": "CIFAR-10", "selective-demo": "embedded images"}
 """The campaigns of selective clients with their data; the first one that is measured leads."""
 FIGURE = "results-unsure.svg"
+FULL, EQUAL = "full", "uniform"
+"""The arm that sends every image, and that of equal weights."""
 WEIGHED = ("doubt", "gated-doubt", "worst")
 """Penalties that weigh images."""
+SHOWN = (FULL, EQUAL, "doubt")
+"""Arms of the short table."""
 _BUDGET = re.compile(r"-\d+M$")
 """The end of an arm's name where a campaign has several budgets."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The arms of a campaign at one budget, all at the same, largest λ; and the client alone of that budget."""
+    """The arms of a campaign at one budget, and the client alone of that budget over its seeds."""
 
     data: str
     budget: int
     arms: Sequence[Setting]
     alone: Sequence[float]
 
-    @property
-    def weight(self) -> float:
-        """Their λ."""
-        return self.arms[0].weight
-
     @cached_property
     def selective(self) -> list[Setting]:
         """The arms that send only some images."""
         return [arm for arm in self.arms if over_seeds(arm, partial(sending, "share"))]
 
-    def arm(self, name: str) -> Setting | None:
-        """The arm of a penalty."""
-        return next((arm for arm in self.arms if kind(arm) == name), None)
+    @property
+    def weights(self) -> list[float]:
+        """Their λ."""
+        return sorted({arm.weight for arm in self.arms})
+
+    def at(self, weight: float) -> dict[str, Setting]:
+        """The arms at one λ by their penalty, as far as their limit is measured."""
+        return {kind(arm): arm for arm in self.arms if arm.weight == weight and nats(arm) is not None}
+
+    def worth(self, arm: Setting) -> bool:
+        """Whether client and server are shown to be more accurate than the client alone."""
+        return bool(self.alone) and gain(interval_of(arm.values(ACCURACY)), interval_of(self.alone)) == "more"
+
+    def beaten(self, arm: Setting) -> bool:
+        """Whether sending everything is at least as accurate with at most the limit, at any λ."""
+        whole = [one for one in self.arms if kind(one) == FULL]
+        return any(one.accuracy >= arm.accuracy and limit_of(one) <= limit_of(arm) for one in whole)
 
 
 def kind(arm: Setting) -> str:
@@ -68,17 +82,10 @@ def groups(source: Source, campaign: str) -> list[Group]:
     """The arms of a campaign by budget, the smallest first."""
     made, arms = source.table(campaign), source.arms(campaign)
     alone = selective.alone(made, campaign) if made else {}
-    budgets = sorted({int(arm.config.model.macs or 0) for arm in arms})
-    there = {one: [arm for arm in arms if int(arm.config.model.macs or 0) == one] for one in budgets}
-    return [
-        Group(
-            CAMPAIGNS[campaign],
-            one,
-            [arm for arm in of if arm.weight == max(it.weight for it in of)],
-            alone.get(one, []),
-        )
-        for one, of in there.items()
-    ]
+    there: dict[int, list[Setting]] = {}
+    for arm in arms:
+        there.setdefault(int(arm.config.model.macs or 0), []).append(arm)
+    return [Group(CAMPAIGNS[campaign], budget, there[budget], alone.get(budget, [])) for budget in sorted(there)]
 
 
 def nats(arm: Setting, name: str = LIMIT) -> float | None:
@@ -87,11 +94,17 @@ def nats(arm: Setting, name: str = LIMIT) -> float | None:
     return seed_summary(values).mean if values else None
 
 
+def limit_of(arm: Setting) -> float:
+    """The limit of an image that is sent; infinite where it is not measured."""
+    value = nats(arm)
+    return math.inf if value is None else value
+
+
 # the table
 
 
 def short_table(source: Source, campaign: str) -> str:
-    """Accuracy, the share that is sent and nats, a line for each penalty at the largest λ of each budget."""
+    """Accuracy, the share that is sent and nats, a line for each λ of the plain penalties at each budget."""
     columns: dict[str, Callable[[Setting], str]] = {
         "penalty": lambda arm: f"{kind(arm)}, λ {arm.weight:g}",
         "client": lambda arm: wording.count(int(arm.config.model.macs or 0)),
@@ -103,7 +116,8 @@ def short_table(source: Source, campaign: str) -> str:
         "the others, if sent": partial(_nats, name=NOT_SENT),
         "mean over all": partial(_nats, name=OVER_ALL),
     }
-    return table_of([arm for group in groups(source, campaign) for arm in group.arms], columns, left=2)
+    rows = [arm for group in groups(source, campaign) for arm in group.arms if kind(arm) in SHOWN]
+    return table_of(rows, columns, left=2)
 
 
 def _percent(arm: Setting, read: selective.Read) -> str:
@@ -120,12 +134,12 @@ def _nats(arm: Setting, name: str) -> str:
 
 
 def answer(source: Source) -> str:
-    """What an image that is sent leaks beside one of the full release, and whether the server adds accuracy."""
+    """What an image that is sent leaks beside one of the full release, and whether the accuracy is worth it."""
     measured = campaigns(source)
     if not measured:
         return f"Selective clients are {not_measured(next(iter(CAMPAIGNS)))}."
     there = groups(source, measured[0])
-    return f"{_leaks(there[0])} {_adds(there)}"
+    return f"{_leaks(there[0])} {_worth(there)}"
 
 
 _APART = 0.02
@@ -133,52 +147,58 @@ _APART = 0.02
 
 
 def _leaks(group: Group) -> str:
-    """The limits of a sent image under each penalty, against that of the full release at the same λ."""
-    limits = {kind(arm): value for arm in group.arms if (value := nats(arm)) is not None}
-    if not {"full", "uniform"} <= limits.keys():
+    """The limits of a sent image against those of the full release at the same λ, and what other weights change."""
+    pairs = [
+        (weight, of[FULL], of[EQUAL]) for weight in group.weights if {FULL, EQUAL} <= (of := group.at(weight)).keys()
+    ]
+    if not pairs:
         return "The limit on an image that is sent is not measured yet."
-    times = limits["uniform"] / limits["full"]
-    word = "higher than" if times > 1 + _APART else "lower than" if times < 1 - _APART else "close to"
-    rest = [f"{say_leak(LIMIT, limits[name])} (`{name}`)" for name in WEIGHED if name in limits]
-    scores = {kind(arm): 100 * arm.accuracy for arm in group.arms}
+    words = dict.fromkeys(_word(limit_of(some) / limit_of(whole)) for _, whole, some in pairs)
+    told = [
+        f"λ {weight:g}: {say_leak(LIMIT, limit_of(some))} against {say_leak(LIMIT, limit_of(whole))} nats at "
+        f"{100 * some.accuracy:.1f} against {100 * whole.accuracy:.1f} % accuracy"
+        for weight, whole, some in pairs
+    ]
     return (
-        f"The limit on an image that is sent is {word} that of a client that sends everything: "
-        f"{say_leak(LIMIT, limits['uniform'])} against {say_leak(LIMIT, limits['full'])} nats, at an accuracy of "
-        f"{scores['uniform']:.1f} against {scores['full']:.1f} %{'; other weights: ' if rest else ''}{listed(rest)} "
-        f"({group.data}, {wording.count(group.budget)} multiply-accumulates, λ {group.weight:g})."
+        f"At the same λ the limit on an image that is sent is {' or '.join(words)} that of a client that sends "
+        f"everything ({group.data}, {wording.count(group.budget)} multiply-accumulates, {'; '.join(told)})"
+        f"{_other_weights(group)}."
     )
 
 
-def _adds(there: Sequence[Group]) -> str:
-    """How often client and server are shown to be more accurate than the client's head, and than the client alone."""
-    gains = [_gain(arm) for group in there for arm in group.selective]
-    worth = [one.mean for one in gains if one.low is not None and one.low > 0]
-    beaten = [
-        gain(interval_of(arm.values(ACCURACY)), interval_of(group.alone)) == "more"
-        for group in there
-        for arm in group.selective
-        if group.alone
+def _word(times: float) -> str:
+    return "higher than" if times > 1 + _APART else "lower than" if times < 1 - _APART else "close to"
+
+
+def _other_weights(group: Group) -> str:
+    """By how much penalties that weigh images change the limit."""
+    apart = [
+        abs(limit_of(of[name]) - limit_of(of[EQUAL]))
+        for of in map(group.at, group.weights)
+        for name in WEIGHED
+        if {name, EQUAL} <= of.keys()
     ]
-    points = f", by up to {100 * max(worth):.1f} points" if worth else ""
+    return f"; penalties that weigh images change it by at most {say_leak(LIMIT, max(apart))} nats" if apart else ""
+
+
+def _worth(there: Sequence[Group]) -> str:
+    """How many settings are more accurate than the client alone, and how many are beaten by sending everything."""
+    arms = [(group, arm) for group in there for arm in group.selective]
+    worth, beaten = sum(group.worth(arm) for group, arm in arms), sum(group.beaten(arm) for group, arm in arms)
     alone = [
         f"{100 * seed_summary(group.alone).mean:.1f} % with {wording.count(group.budget)}"
         for group in there
         if group.alone
     ]
-    second = (
-        f"; in {sum(beaten) or 'none'} they are shown to be more accurate than a client trained to answer alone "
-        f"({listed(alone)})"
-    )
     return (
-        f"In {len(worth) or 'none'} of {len(gains)} settings client and server are shown to be more accurate than the "
-        f"client's own head{points}{second if alone else ''}; 95 % intervals over seeds."
+        f"Of {len(arms)} settings {_are(worth)} shown to be more accurate than a client trained to answer alone "
+        f"({listed(alone)}), and {_are(beaten)} beaten in both accuracy and limit by sending everything, at one "
+        "of the λ."
     )
 
 
-def _gain(arm: Setting) -> Any:
-    """What the server adds to the head of the same client, over seeds."""
-    pairs = [(score(cell), sending("alone", cell)) for cell in arm.cells]
-    return seed_summary([whole - head for whole, head in pairs if whole is not None and head is not None])
+def _are(count: int) -> str:
+    return f"{count or 'none'} {'is' if count == 1 else 'are'}"
 
 
 # the figure
@@ -194,13 +214,11 @@ def figure(source: Source) -> bytes | None:
     def draw(axes: Any, ink: Ink) -> None:
         kinds = list(dict.fromkeys(kind(arm) for group in there for arm in group.arms))
         for place, group in enumerate(there):
-            for arm in group.arms:
-                number, x = kinds.index(kind(arm)), nats(arm)
-                if x is None:
-                    continue
-                marker, size = marker_of(number), 7 if place else 5
-                label = f"{kind(arm)}, {wording.count(group.budget)}"
-                axes.plot([x], [100 * arm.mean(ACCURACY)], marker, color=ink.of(number), markersize=size, label=label)
+            for number, name in enumerate(kinds):
+                arms = [arm for arm in group.arms if kind(arm) == name and nats(arm) is not None]
+                at = [limit_of(arm) for arm in arms], [100 * arm.mean(ACCURACY) for arm in arms]
+                style = {"color": ink.of(number), "marker": marker_of(number), "markersize": 7 if place else 5}
+                axes.plot(*at, linewidth=0.8, label=f"{name}, {wording.count(group.budget)}", **style)
             if group.alone:
                 level = 100 * seed_summary(group.alone).mean
                 label = f"{wording.count(group.budget)}, the client alone"
