@@ -57,7 +57,9 @@ def stop(releases: int, **changes: Any) -> Stop:
 
 def facts_of(folder: Path, *stops: Stop, **changes: Any) -> LiveFacts:
     identity = json.loads((folder / "manifest.json").read_text())["identity"]
-    return LiveFacts(identity, "set", [Example(7, 2, "cG5n")], list(stops), audits=["audit-1"], **changes)
+    return LiveFacts(
+        identity, "set", [Example(7, 2, "cG5n")], list(stops), source="A Set, its maker", audits=["audit-1"], **changes
+    )
 
 
 @pytest.fixture
@@ -156,6 +158,7 @@ def test_every_stop_says_what_was_audited_or_which_command_does_it(packed: Calla
     shown = packed(stop(1, reliable=False, stronger=Stronger("white box", 0.021)), missing, lost)
     assert "no better" not in words_of(page_of(shown, offline=True))
     words = words_of(page_of(shown, offline=True))
+    assert "Test images (A Set, its maker)" in words
     assert "“ridge”, error (MSE) 0.0312 [0.0300, 0.0330] on 1,000 test images" in words
     assert "“class mean”, has 0.0624, so 50 % of its error remains" in words
     assert "not reliable" in words and "“white box”, error (MSE) 0.0210" in words

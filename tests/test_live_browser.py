@@ -171,6 +171,17 @@ def test_stops_are_reached_by_keyboard_and_a_missing_one_names_its_command(watch
     assert not watched.page.locator("#rebuilt").is_visible()
 
 
+def test_examples_are_one_stop_of_the_tabulator_and_arrows_go_on(watched: Watched, address: str) -> None:
+    watched.go(address)
+    first, second = (watched.page.locator(".example").nth(place) for place in (0, 1))
+    first.focus()
+    watched.page.keyboard.press("ArrowRight")
+    assert second.evaluate("it => it === document.activeElement")
+    watched.see(lambda: watched.page.keyboard.press("Enter"))
+    assert second.get_attribute("aria-pressed") == "true" and first.get_attribute("aria-pressed") == "false"
+    assert watched.page.locator(".example[tabindex='0']").count() == 1
+
+
 def test_nothing_is_sent_where_the_client_answers(watched: Watched, selective: Path) -> None:
     with showing(selective) as address:
         watched.go(address)

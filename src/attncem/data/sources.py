@@ -49,6 +49,17 @@ IDX_FILES = (
     "t10k-labels-idx1-ubyte",
 )
 
+CREDITS = {
+    "fashion_mnist_mini": "Fashion-MNIST, Zalando SE, MIT licence",
+    "fashion_mnist": "Fashion-MNIST, Zalando SE, MIT licence",
+    "cifar10": "CIFAR-10, Alex Krizhevsky, 2009",
+    "cifar100": "CIFAR-100, Alex Krizhevsky, 2009",
+    "tiny_imagenet_200": "Tiny ImageNet, Stanford CS231n",
+    "facescrub": "FaceScrub, Hong-Wei Ng and Stefan Winkler, 2014",
+    "lfw_people": "Labeled Faces in the Wild, University of Massachusetts, 2007",
+}
+"""Whose pictures a data set holds, for files that contain some of them; a folder of the user's has no line."""
+
 SOURCES: dict[str, Source] = {
     "fashion_mnist_mini": Source(
         (),

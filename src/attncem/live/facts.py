@@ -74,14 +74,16 @@ class Example(Record):
 class LiveFacts(Record):
     """All that a page knows beyond the bundle of this ``identity``.
 
-    ``mean`` and ``class_means`` are the blind guesses as bytes of pixels in base64, each [C, H, W]. ``threat`` and
-    ``audits`` name what was audited; empty: nothing. ``files`` are the SHA-256 of the decoders.
+    ``source`` names whose pictures the examples are. ``mean`` and ``class_means`` are the blind guesses as bytes of
+    pixels in base64, each [C, H, W]. ``threat`` and ``audits`` name what was audited; empty: nothing. ``files`` are the
+    SHA-256 of the decoders.
     """
 
     identity: str
     dataset: str
     examples: list[Example]
     stops: list[Stop]
+    source: str = ""
     mean: str = ""
     class_means: list[str] = field(default_factory=list)
     threat: str = ""

@@ -16,6 +16,7 @@ from attncem.base.progress import Progress, shown
 from attncem.base.shown_paths import shown_path
 from attncem.base.texts import written
 from attncem.base.types import NotApplicable, RunError
+from attncem.data.sources import CREDITS
 from attncem.deploy.exporting import export, new_folder
 from attncem.judging.attacks.floors import ClassMeanFloor, MeanImageFloor
 from attncem.judging.auditing.asked import Adversary
@@ -90,7 +91,7 @@ def prepare(
     if audit is None:
         bare = [Stop(releases, "not_audited", command=audit_command(run, releases)) for releases in STOPS]
         examples = _examples(opened, *opened.data.test.get(slice(None)))
-        return LiveFacts("", opened.spec.name, examples, bare), {}
+        return LiveFacts("", opened.spec.name, examples, bare, source=CREDITS.get(opened.spec.name, "")), {}
     threads = opened.config.threads
     with attacking(opened.device, threads):
         case = Adversary(audit.plan.threat, "test", audit.plan.seed).against(opened)
@@ -103,6 +104,7 @@ def prepare(
         dataset=opened.spec.name,
         examples=_examples(opened, *(case.every if case.looked is not None else (case.x, case.y))),
         stops=[stop for stop, _ in made],
+        source=CREDITS.get(opened.spec.name, ""),
         mean=mean,
         class_means=means,
         threat=audit.plan.threat.name,
