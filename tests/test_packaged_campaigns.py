@@ -105,6 +105,31 @@ def test_on_cifar_10_the_documents_methods_keep_their_own_options() -> None:
     assert all(configs[arm].surrogate == config.surrogate for arm, config in small.items())
 
 
+def test_in_40_epochs_nothing_but_the_length_differs() -> None:
+    """Beside our own attention, which is there to show whether the collapse is that of attention."""
+    long, short = (
+        {planned.cell.arm: planned.config for planned in cells_of(name) if planned.cell.seed == 0}
+        for name in ("documents-cifar10", "documents-cifar10-40")
+    )
+    for arm, config in long.items():
+        assert load_config(config, {"training.epochs": 40, "name": short[arm].name}).config == short[arm]
+    assert short.keys() - long.keys() == {"gated", "slot"}
+    assert {short[arm].noise_std for arm in ("gated", "slot")} == {0.025}
+
+
+def test_the_servers_worth_has_the_options_of_selective_clients() -> None:
+    there, here = (
+        {planned.cell.arm: planned.config for planned in cells_of(name) if planned.cell.seed == 0}
+        for name in ("selective-cifar10", "server-worth-cifar10")
+    )
+    for arm in ("full", "uniform", "doubt"):
+        model = there[f"{arm}-1M"].model.model_copy(update={"macs": 21233664})
+        one, other = here[f"{arm}-21M"], there[f"{arm}-1M"]
+        assert one.model == model and one.surrogate == other.surrogate and one.channel == other.channel
+        assert one.release.when == other.release.when
+    assert {here[f"16-bits-{budget}"].model.macs for budget in ("1M", "4M", "21M")} == {1e6, 4e6, 21233664}
+
+
 def test_the_claims_arms_are_the_same_on_all_data() -> None:
     """Other data shall tell whether the claim carries over: of the arms only λ of b and c is chosen anew there."""
     arms = load_campaign("claim-cifar10").arms
