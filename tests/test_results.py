@@ -381,6 +381,8 @@ def test_the_words_about_selective_clients_on_cifar10_are_the_numbers() -> None:
     assert f"to {over:.1f} nats" in words and over / nats["full-1M", 0.1] < 1 / 3
     assert f"has {score['full-1M', 0.3]:.1f} % at {nats['full-1M', 0.3]:.1f} nats" in words
     assert score["full-1M", 0.3] > score["uniform-1M", 0.1] and score["full-1M", 0.3] > alone["1"]
+    few, every = [f"{score[key]:.1f} % at {nats[key]:.1f} nats" for key in (("uniform-4M", 0.3), ("full-4M", 0.3))]
+    assert f"{few} with 20 % sent and {every} with all, but the client alone has more" in words
     others = [key for key in arms if key[1] == 0.3 and key != ("full-1M", 0.3)]
     assert all(score[arm, weight] < alone[arm.split("-")[-1][0]] for arm, weight in others)
     check_ratios_on_cifar10(words, selective.ratios(tables.SOURCE, "selective-cifar10"))
