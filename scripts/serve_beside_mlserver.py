@@ -9,7 +9,6 @@ python scripts/serve_beside_mlserver.py mlserver-env results/serve_mlserver.json
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
@@ -25,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from serve_load import BINARY, DIFFERENT, JSON, SHAPE, WIDTHS, Load, Served, Way, graph_of, load, served, write_bundle
+from serve_client import BINARY, JSON, Load, Served, Way, load
+from serve_load import DIFFERENT, SHAPE, WIDTHS, graph_of, served, write_bundle
 
 from attncem.deploy.serving.model import ServedModel
 
@@ -116,7 +116,7 @@ def compare(environment: Path, folder: Path, size: str) -> dict[str, Any]:
         rounds: dict[str, list[Load]] = {name: [] for name in asked}
         for _ in range(ROUNDS + 1):
             for name, (server, way) in asked.items():
-                rounds[name].append(asyncio.run(load(server, size, z, expected, REQUESTS, CONNECTIONS, way)))
+                rounds[name].append(load(server, size, z, expected, REQUESTS, CONNECTIONS, way))
     return {name: against(loads[1:], rounds["MLServer, JSON"][1:]) for name, loads in rounds.items()}
 
 

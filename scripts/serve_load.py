@@ -1,6 +1,8 @@
 """Load a server of bundles: throughput and times relative to onnxruntime alone in the same run, and memory.
 
-Client and server are separate processes on this machine. Every answer is compared with that of onnxruntime.
+Client and server are separate processes on this machine, which share its cores. In every round onnxruntime alone and
+each server are measured in turn; a ratio is the median over the rounds. Every answer is compared with that of
+onnxruntime. `serve_client.py` asks; `serve_floor.py` has the servers that show how little an answer over HTTP can take.
 
 python scripts/serve_load.py results/serve_load.json [--requests 50000] [--connections 32] [--idle 10000]
 """
@@ -8,7 +10,6 @@ python scripts/serve_load.py results/serve_load.json [--requests 50000] [--conne
 from __future__ import annotations
 
 import argparse
-import asyncio
 import hashlib
 import json
 import re
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from serve_client import Load, Numbers, Served, load
 
 from attncem.deploy.serving.model import ServedModel
 from attncem_edge.manifest import FeatureFacts, ImageFacts, Manifest
@@ -39,9 +40,11 @@ WAYS = {"batching": (), "without batching": ("--batch", "1")}
 """Options of the server."""
 DIFFERENT = 64
 """Different z that are sent in turn."""
+FLOORS = {"empty app": "app", "onnxruntime behind bare HTTP": "bare"}
+"""Servers that do less than ours: words of scripts/serve_floor.py."""
 WARM = 5000
 """Requests before memory is measured for the first time."""
-Numbers = NDArray[np.float32]
+ROUNDS = 10
 
 
 def graph_of(widths: Sequence[int]) -> bytes:
@@ -92,24 +95,23 @@ def write_bundle(folder: Path, graph: bytes) -> Path:
     return folder
 
 
-@dataclass
-class Served:
-    """A server process and its address."""
-
-    process: subprocess.Popen[str]
-    host: str
-    port: int
-
-    def memory(self) -> int:
-        """Its resident memory in kB."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return int(re.findall(r"VmRSS:\s+(\d+)", text)[0])
-
-
 @contextmanager
 def served(bundle: Path, *options: str) -> Iterator[Served]:
     """`attncem serve` on a free port of this machine."""
-    command = [sys.executable, "-m", "attncem", "serve", str(bundle), "--port", "0", *options]
+    with started([sys.executable, "-m", "attncem", "serve", str(bundle), "--port", "0", *options]) as server:
+        yield server
+
+
+@contextmanager
+def floor(bundle: Path, way: str) -> Iterator[Served]:
+    """A server that does less, on a free port of this machine."""
+    with started([sys.executable, str(Path(__file__).with_name("serve_floor.py")), way, str(bundle)]) as server:
+        yield server
+
+
+@contextmanager
+def started(command: Sequence[str]) -> Iterator[Served]:
+    """A server process, whose first line is its address."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -122,132 +124,97 @@ def served(bundle: Path, *options: str) -> Iterator[Served]:
         process.stdout.close()
 
 
-def binary_request(name: str, z: Numbers) -> bytes:
-    """A whole HTTP request for one z in binary."""
-    raw = z.astype("<f4").tobytes()
-    tensor = {"name": "z", "datatype": "FP32", "shape": list(z.shape), "parameters": {"binary_data_size": len(raw)}}
-    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
-    lines = f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: load\r\nContent-Length: {len(head) + len(raw)}\r\n"
-    return f"{lines}Inference-Header-Content-Length: {len(head)}\r\n\r\n".encode() + head + raw
-
-
-async def answer_of(reader: asyncio.StreamReader) -> tuple[int, bytes, int]:
-    """Status, body, and length of its JSON part."""
-    head = (await reader.readuntil(b"\r\n\r\n")).lower()
-    length = int(re.findall(rb"\r\ncontent-length: (\d+)", head)[0])
-    json_part = re.findall(rb"inference-header-content-length: (\d+)", head)
-    return int(head.split(b" ", 2)[1]), await reader.readexactly(length), int(json_part[0]) if json_part else length
-
-
-def json_request(name: str, z: Numbers) -> bytes:
-    """A whole HTTP request for one z in JSON."""
-    tensor = {"name": "z", "datatype": "FP32", "shape": list(z.shape), "data": z.ravel().tolist()}
-    body = json.dumps({"inputs": [tensor]}).encode()
-    lines = f"POST /v2/models/{name}/infer HTTP/1.1\r\nHost: load\r\nContent-Length: {len(body)}\r\n"
-    return f"{lines}Content-Type: application/json\r\n\r\n".encode() + body
-
-
-@dataclass(frozen=True)
-class Way:
-    """How z and logits travel: the bytes of a request, and the logits of an answer from its body and JSON part."""
-
-    request: Callable[[str, Numbers], bytes]
-    logits: Callable[[bytes, int], Numbers]
-
-
-BINARY = Way(binary_request, lambda body, size: np.frombuffer(body[size:], "<f4"))
-JSON = Way(json_request, lambda body, size: np.array(json.loads(body)["outputs"][0]["data"], np.float32).ravel())
-
-
-@dataclass
-class Load:
-    """What a number of connections asked, and what came back."""
-
-    seconds: float = 0.0
-    times: list[float] = field(default_factory=list)
-    wrong: int = 0
-    memory: list[int] = field(default_factory=list)
-
-    @property
-    def per_second(self) -> float:
-        """Answers in a second."""
-        return len(self.times) / self.seconds
-
-    @property
-    def p99(self) -> float:
-        """Seconds within which 99 % of the answers came."""
-        return statistics.quantiles(self.times, n=100)[98]
-
-
-async def load(
-    server: Served, name: str, z: Numbers, expected: Numbers, count: int, connections: int, way: Way = BINARY
-) -> Load:
-    """Ask `count` times over so many connections, each one request at a time."""
-    requests = [way.request(name, one[None]) for one in z]
-    result, left, start = Load(), iter(range(count)), time.perf_counter()
-
-    async def one_connection() -> None:
-        reader, writer = await asyncio.open_connection(server.host, server.port)
-        for number in left:
-            place = number % len(requests)
-            began = time.perf_counter()
-            writer.write(requests[place])
-            status, body, size = await answer_of(reader)
-            result.times.append(time.perf_counter() - began)
-            right = status == 200 and np.allclose(way.logits(body, size), expected[place], atol=1e-4)
-            result.wrong += not right
-            if len(result.times) in (WARM, count):
-                result.memory.append(server.memory())
-        writer.close()
-
-    await asyncio.gather(*(one_connection() for _ in range(connections)))
-    result.seconds = time.perf_counter() - start
-    return result
-
-
 def alone(model: ServedModel, z: Numbers, seconds: float) -> Load:
     """Onnxruntime in this process, one z at a time."""
-    result, start = Load(), time.perf_counter()
+    result, start, busy = Load(), time.perf_counter(), time.process_time()
     while time.perf_counter() - start < seconds:
         one = z[len(result.times) % len(z)][None]
         began = time.perf_counter()
         model.run(one)
         result.times.append(time.perf_counter() - began)
-    result.seconds = time.perf_counter() - start
+    result.seconds, result.processor = time.perf_counter() - start, time.process_time() - busy
     return result
 
 
-def measure(bundle: Path, count: int, connections: int, seconds: float = 5.0) -> dict[str, Any]:
-    """Ratios for one model, with and without batching; onnxruntime alone is measured before and after each."""
+@dataclass
+class Measured:
+    """One server over all rounds: its loads, and onnxruntime alone right before each."""
+
+    server: Served
+    loads: list[Load] = field(default_factory=list)
+    alone: list[Load] = field(default_factory=list)
+    single: list[Load] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Requests of all rounds."""
+        return sum(len(one.times) for one in self.loads)
+
+    def median(self, ratio: Callable[[Load, Load], float], loads: Sequence[Load] | None = None) -> float:
+        """The median over the rounds of a load against onnxruntime alone."""
+        return statistics.median(map(ratio, self.loads if loads is None else loads, self.alone))
+
+    def throughput(self) -> float:
+        """Answers in the time of one of onnxruntime alone."""
+        return self.median(lambda one, bare: one.per_second / bare.per_second)
+
+    def work(self) -> float:
+        """Processor time of an answer as a multiple of that of onnxruntime alone."""
+        return self.median(lambda one, bare: one.work / bare.work)
+
+    def grown(self) -> dict[str, float]:
+        """The growth of its memory, if it was asked often enough."""
+        if len(self.memory) < 2:
+            return {}
+        return {"memory at the end over that after 5,000": round(self.memory[-1] / self.memory[0], 3)}
+
+    def row(self, behind_http: float) -> dict[str, Any]:
+        """What is reported; ``behind_http`` is the throughput of onnxruntime behind bare HTTP."""
+        return {
+            "requests": self.count,
+            "wrong answers": sum(one.wrong for one in (*self.loads, *self.single)),
+            "throughput": round(self.throughput(), 3),
+            "throughput over onnxruntime behind bare HTTP": round(self.throughput() / behind_http, 3),
+            "processor time": round(self.work(), 2),
+            "generator's share of processor time": round(statistics.median(one.share for one in self.loads), 2),
+            "p99": round(self.median(lambda one, bare: one.p99 / bare.p99), 1),
+            "p99 of one connection": round(self.median(lambda one, bare: one.p99 / bare.p99, self.single), 2),
+            **self.grown(),
+        }
+
+
+def measure(bundle: Path, count: int, connections: int, rounds: int = ROUNDS, seconds: float = 1.0) -> dict[str, Any]:
+    """Ratios for one model; in each round onnxruntime alone and one server take turns."""
     model = ServedModel(bundle)
     z = np.random.default_rng(1).uniform(-1, 1, (DIFFERENT, *SHAPE)).astype(np.float32)
     expected = model.run(z)
-    rows: dict[str, Any] = {}
-    for title, options in WAYS.items():
-        before = alone(model, z, seconds)
-        with served(bundle, *options) as server:
-            one = asyncio.run(load(server, model.name, z, expected, max(count // 50, 100), 1))
-            many = asyncio.run(load(server, model.name, z, expected, count, connections))
-        after = alone(model, z, seconds)
-        rows[title] = ratios(before, after, one, many)
-        print(bundle.name, title, rows[title], flush=True)
-    rows["milliseconds of onnxruntime alone"] = round(1000 * statistics.median(before.times + after.times), 3)
-    return rows
+    with ExitStack() as opened:
+        servers = {way: Measured(opened.enter_context(served(bundle, *it))) for way, it in WAYS.items()}
+        floors = {name: Measured(opened.enter_context(floor(bundle, way))) for name, way in FLOORS.items()}
+        for _ in range(rounds):
+            for title, one in {**servers, **floors}.items():
+                right = None if FLOORS.get(title) == "app" else expected
+                one.alone.append(alone(model, z, seconds))
+                one.loads.append(load(one.server, model.name, z, right, count // rounds, connections))
+                one.single.append(load(one.server, model.name, z, right, max(count // 50 // rounds, 10), 1))
+                if one.count >= WARM:
+                    one.memory.append(one.server.memory())
+    return rows_of(servers, floors)
 
 
-def ratios(before: Load, after: Load, one: Load, many: Load) -> dict[str, Any]:
-    """Throughput and times of a server relative to onnxruntime alone, and the growth of its memory."""
-    alone_rate = (before.per_second + after.per_second) / 2
-    alone_p99 = (before.p99 + after.p99) / 2
-    grown = {"memory at the end over that after 5,000": round(many.memory[-1] / many.memory[0], 3)}
-    return {
-        "requests": len(many.times),
-        "wrong answers": many.wrong + one.wrong,
-        "throughput": round(many.per_second / alone_rate, 3),
-        "p99": round(many.p99 / alone_p99, 1),
-        "p99 of one connection": round(one.p99 / alone_p99, 2),
-        **(grown if len(many.memory) > 1 else {}),
+def rows_of(servers: dict[str, Measured], floors: dict[str, Measured]) -> dict[str, Any]:
+    """What is reported of one model."""
+    behind_http = floors["onnxruntime behind bare HTTP"].throughput()
+    rows: dict[str, Any] = {title: one.row(behind_http) for title, one in servers.items()}
+    rows["floors"] = {
+        title: {"throughput": round(one.throughput(), 3), "processor time": round(one.work(), 2)}
+        for title, one in floors.items()
     }
+    times = [time for one in (*servers.values(), *floors.values()) for bare in one.alone for time in bare.times]
+    rows["milliseconds of onnxruntime alone"] = round(1000 * statistics.median(times), 3)
+    print(rows, flush=True)
+    return rows
 
 
 def measure_idle(bundle: Path, count: int) -> dict[str, Any]:
@@ -258,11 +225,11 @@ def measure_idle(bundle: Path, count: int) -> dict[str, Any]:
     z = np.random.default_rng(1).uniform(-1, 1, (DIFFERENT, *SHAPE)).astype(np.float32)
     expected = model.run(z)
     with served(bundle, "--connections", str(count + 100), "--seconds", "600") as server, ExitStack() as opened:
-        before = asyncio.run(load(server, model.name, z, expected, 1000, 1))
+        before = load(server, model.name, z, expected, 1000, 1)
         memory = server.memory()
         for _ in range(count):
             opened.enter_context(socket.create_connection((server.host, server.port)))
-        beside = asyncio.run(load(server, model.name, z, expected, 1000, 1))
+        beside = load(server, model.name, z, expected, 1000, 1)
         grown = server.memory() - memory
     return {
         "idle connections": count,
@@ -272,18 +239,29 @@ def measure_idle(bundle: Path, count: int) -> dict[str, Any]:
     }
 
 
+COLUMNS = {
+    "throughput": "throughput",
+    "throughput over onnxruntime behind bare HTTP": "over bare HTTP",
+    "processor time": "processor time",
+    "p99": "p99",
+    "p99 of one connection": "p99 of one connection",
+    "generator's share of processor time": "generator",
+}
+"""What the table of docs/serve.md has of a server, and how it calls it."""
+
+
 def table_of(result: dict[str, Any]) -> str:
     """The table of docs/serve.md."""
     lines = [
-        "| server half | one answer alone | | throughput | p99 | p99 of one connection |",
-        "|---|--:|---|--:|--:|--:|",
+        "| server half | one answer alone | | " + " | ".join(COLUMNS.values()) + " |",
+        "|---|--:|---|" + "--:|" * len(COLUMNS),
     ]
     for name, rows in result["models"].items():
-        alone_time = f"{rows['milliseconds of onnxruntime alone']:g} ms"
-        for title in WAYS:
-            row = rows[title]
-            numbers = " | ".join(f"{row[key]:g}" for key in ("throughput", "p99", "p99 of one connection"))
-            lines.append(f"| {name} | {alone_time} | {title} | {numbers} |")
+        start = f"| {name} | {rows['milliseconds of onnxruntime alone']:g} ms |"
+        for title in (*WAYS, *FLOORS):
+            row = rows["floors"].get(title) or rows[title]
+            numbers = " | ".join(f"{row[key]:g}" if key in row else "" for key in COLUMNS)
+            lines.append(f"{start} {title} | {numbers} |")
     return "\n".join(lines)
 
 

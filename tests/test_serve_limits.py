@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,27 @@ def test_who_gave_up_is_not_computed_and_a_failure_reaches_its_batch_only() -> N
     assert slow.rows == [1, 3, 1]
     assert isinstance(results[1], asyncio.CancelledError) and isinstance(results[3], ZeroDivisionError)
     assert [len(results[place]) for place in (0, 2, 4)] == [1, 3, 1]
+
+
+def test_short_batches_are_computed_in_the_loop_and_long_ones_in_the_thread() -> None:
+    in_loop: list[bool] = []
+
+    def run(z: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        in_loop.append(threading.current_thread() is threading.main_thread())
+        time.sleep(0.001)
+        return z
+
+    async def ask() -> None:
+        batcher = Batcher(run, rows=1000, queue=100)
+        await batcher.answer(Z)
+        await batcher.answer(Z)
+        for rows in (1, 900):
+            batcher._row_seconds = 1e-6
+            np.testing.assert_array_equal(await batcher.answer(numbers(rows)), numbers(rows))
+        batcher.close()
+
+    asyncio.run(ask())
+    assert in_loop == [False, False, True, False]
 
 
 async def ask_app(app: Any, body: Any, path: str = INFER) -> tuple[int, dict[str, str], Any]:

@@ -1,12 +1,15 @@
-"""Batches: requests that wait at the same moment are computed together, in a thread of their own."""
+"""Batches: requests that wait at the same moment are computed together."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +17,10 @@ from numpy.typing import NDArray
 from attncem.deploy.serving.refusal import busy
 
 Numbers = NDArray[np.float32]
+_SHORT = 5e-4
+"""Seconds of a batch that is computed in the event loop: it costs less than a change of threads, and all can wait."""
+_GROWTH = 1.1
+"""How fast the expected time of a row grows; it falls at once, because other programs only make a batch slower."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,8 @@ class Batcher:
     """Computes z of many requests, in the order of their arrival.
 
     A batch is what waits when the thread becomes free, up to ``rows`` rows: nobody waits for others to come, so one
-    client alone loses nothing. ``rows`` 1 computes every request alone. At most ``queue`` requests wait.
+    client alone loses nothing. ``rows`` 1 computes every request alone. At most ``queue`` requests wait. A short
+    batch is computed in the event loop, any other in a thread.
     """
 
     def __init__(self, run: Callable[[Numbers], Numbers], *, rows: int, queue: int) -> None:
@@ -38,6 +46,7 @@ class Batcher:
         self._line: deque[Waiting] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._work: asyncio.Task[None] | None = None
+        self._row_seconds = inf
         self.batches = 0
 
     @property
@@ -79,30 +88,39 @@ class Batcher:
     async def _compute(self, batch: list[Waiting], loop: asyncio.AbstractEventLoop) -> None:
         z = batch[0].z if len(batch) == 1 else np.concatenate([one.z for one in batch])
         self.batches += 1
+        short = self._row_seconds * len(z) < _SHORT
         try:
-            results = await loop.run_in_executor(self._thread, self._run, z)
+            results = self._timed(z) if short else await loop.run_in_executor(self._thread, self._timed, z)
         except Exception as error:  # onnxruntime's errors have no common base class
-            outcome: list[Numbers | Exception] = [error] * len(batch)
+            _deliver(batch, [error] * len(batch))
         else:
-            outcome = _parted(results, batch)
-        for one, result in zip(batch, outcome, strict=True):
-            if one.answer.done():
-                continue
-            if isinstance(result, Exception):
-                one.answer.set_exception(result)
-            else:
-                one.answer.set_result(result)
+            _deliver(batch, _parted(results, batch))
+        if short:
+            await asyncio.sleep(0)  # the turn of connections, time limits and a stop
+
+    def _timed(self, z: Numbers) -> Numbers:
+        start = time.perf_counter()
+        results = self._run(z)
+        seconds = (time.perf_counter() - start) / len(z)
+        self._row_seconds = min(seconds, _GROWTH * self._row_seconds)
+        return results
 
     def close(self) -> None:
         """End the thread after what it computes now."""
         self._thread.shutdown(wait=True)
 
 
-def _parted(results: Numbers, batch: list[Waiting]) -> list[Numbers | Exception]:
+def _deliver(batch: Sequence[Waiting], outcome: Sequence[Numbers | Exception]) -> None:
+    for one, result in zip(batch, outcome, strict=True):
+        if one.answer.done():
+            continue
+        if isinstance(result, Exception):
+            one.answer.set_exception(result)
+        else:
+            one.answer.set_result(result)
+
+
+def _parted(results: Numbers, batch: Sequence[Waiting]) -> list[Numbers]:
     """The rows of every request: numpy's split takes longer than a small model."""
-    parts: list[Numbers | Exception] = []
-    end = 0
-    for one in batch:
-        start, end = end, end + len(one.z)
-        parts.append(results[start:end])
-    return parts
+    ends = list(accumulate(len(one.z) for one in batch))
+    return [results[start:end] for start, end in zip([0, *ends], ends, strict=False)]
