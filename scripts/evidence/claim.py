@@ -148,6 +148,10 @@ def over(arms: Mapping[str, Setting]) -> Effects:
 
 def find(source: Source, claim: Claim) -> ClaimResult | None:
     """The claim from its files; None if they are missing or have nothing to compare with arm a."""
+    return source.once(claim.campaign, lambda: _find(source, claim))
+
+
+def _find(source: Source, claim: Claim) -> ClaimResult | None:
     wanted = {part: (claim.campaign, name) for part, name in claim.parts.items()} | dict(claim.further)
     arms = {
         part: arm

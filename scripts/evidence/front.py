@@ -128,6 +128,10 @@ def _largest(source: Source) -> str:
 
 def sides(source: Source) -> Sides | None:
     """The surrogates with a value at that accuracy, both without and with a front end; None if there are none."""
+    return source.once(CAMPAIGN, lambda: _sides(source))
+
+
+def _sides(source: Source) -> Sides | None:
     arms = source.arms(CAMPAIGN)
     if not arms:
         return None

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any, TypeVar
 
 from attncem.base.types import RunError
 from attncem.campaigns.choosing import error_of
@@ -17,6 +19,8 @@ from attncem.records.campaign_folder import PlannedCell
 from attncem.records.campaign_table import CampaignTable, CellAudit
 from attncem.records.study import ACCURACY, Arm
 from attncem.records.study.results import study_of_results
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,18 @@ class Setting(Arm[CellAudit]):
 
 @dataclass(frozen=True)
 class Source:
-    """A folder of result files; the file of a campaign is NAME.json with underscores."""
+    """A folder of result files at one moment; the file of a campaign is NAME.json with underscores."""
 
     folder: Path
+    made: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """What is computed from the files once, by its name."""
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """What a function makes, made at the first call."""
+        if name not in self.made:
+            self.made[name] = make()
+        made: T = self.made[name]
+        return made
 
     def table(self, campaign: str) -> CampaignTable | None:
         """The results of a campaign; None if not measured yet."""
