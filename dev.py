@@ -4,6 +4,7 @@
     python3 dev.py demo [options of `attncem demo`]   train, attack and compare five models
     python3 dev.py test [--slow] [pytest arguments]   check and the tests at once (--slow: only the slow ones)
     python3 dev.py check                              ruff format, ruff lint, mypy strict
+    python3 dev.py docs                               build the site of docs/ into site/, and check its links
 
 The first call makes .venv from pyproject.toml and constraints.txt; later calls reuse it.
 """
@@ -135,6 +136,12 @@ def demo(arguments: list[str]) -> int:
     return run(PYTHON, "-m", "attncem", "demo", *arguments)
 
 
+def docs() -> int:
+    """The site; a dead link, or a page outside the navigation, is an error."""
+    environment("dev")
+    return run(BIN / "mkdocs", "build", "--strict", "--quiet")
+
+
 def main() -> int:
     """Dispatch."""
     verb, *rest = sys.argv[1:] or ["help"]
@@ -144,6 +151,8 @@ def main() -> int:
         return test(rest)
     if verb == "check":
         return check()
+    if verb == "docs":
+        return docs()
     print(__doc__)
     return 0 if verb in ("help", "-h", "--help") else 2
 
