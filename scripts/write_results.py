@@ -27,6 +27,7 @@ from evidence import (
     front,
     headlines,
     lean,
+    lean_claim,
     others,
     pairs,
     pareto,
@@ -62,7 +63,7 @@ HEADLINES = headlines.Claims(CLAIM, (TINY, FACES), SMALL)
 CLAIMS = {"CLAIM": CLAIM, "TINY": TINY, "FACES": FACES, "SMALL": SMALL, "HEADLINES": HEADLINES}
 MODULES = (
     *(baseline, beyond, claim, cost, demo, documents, doubts, front, headlines, lean, others, pairs, pareto, server),
-    *(unsure, words),
+    *(lean_claim, unsure, words),
 )
 
 
@@ -138,6 +139,7 @@ def main(arguments: list[str]) -> None:
         parts |= {campaign: others.by_part(source, one) for campaign, one in SELECTIONS.items()}
         for campaign, chosen in parts.items():
             print("\n".join([f"{campaign}:", *(others.told_choices(chosen) or ["nothing to choose from yet"])]))
+        print("\n".join([f"{lean_claim.SELECTION}:", *lean_claim.told(source)]))
         return
     if arguments:
         sys.exit(f"{' '.join(arguments)}: unknown argument; use none, or --choose")

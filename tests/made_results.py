@@ -34,7 +34,7 @@ def page_scripts() -> Iterator[Any]:
     """The script that writes the pages, and its parts, importable as when it is run."""
     names = (
         *("baseline", "beyond", "claim", "cost", "demo", "documents", "doubts", "front", "headlines", "lean", "others"),
-        *("pairs", "selective", "server", "source", "unsure"),
+        *("lean_claim", "pairs", "selective", "server", "source", "unsure"),
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "scripts"))
