@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from statistics import fmean
 
@@ -112,5 +113,9 @@ def selection_table(source: Source) -> str:
         "nats ≤": lambda one: say_leak(LIMIT, one.limit),
     }
     for floor, picked in zip(levels, chosen, strict=True):
-        columns[f"chosen at ≥ {100 * floor:.2f} %"] = lambda one, picked=picked: "yes" if id(one) in picked else ""
+        columns[f"chosen at ≥ {100 * floor:.2f} %"] = partial(_mark, picked)
     return table_of([one for line in lines.values() for one in line], columns, left=1)
+
+
+def _mark(picked: Set[int], one: Point) -> str:
+    return "yes" if id(one) in picked else ""
