@@ -67,8 +67,8 @@ def answer(source: Source) -> str:
         longest = max(one.epoch for one in cheap)
         parts.append(f"an epoch with {_names(cheap)} takes at most {longest:.2f} times that of an undefended run")
     if dear:
-        told = ", ".join(f"{one.epoch:.2f} times with `{one.surrogate}`" for one in dear)
-        parts.append(f"{'it takes ' if cheap else 'an epoch takes '}{told}")
+        slow = ", ".join(f"{one.epoch:.2f} times with `{one.surrogate}`" for one in dear)
+        parts.append(f"{'it takes ' if cheap else 'an epoch takes '}{slow}")
     sentence = "; ".join(parts)
     most = max(one.memory for one in rows)
     return f"{sentence[:1].upper()}{sentence[1:]}. The peak of memory is at most {most:.2f} times that of such a run."

@@ -78,8 +78,8 @@ def answer(source: Source) -> str:
         return NOT_MEASURED
     plain, best = runs[0], max(runs, key=lambda row: float(row["mse"]))
     return (
-        f"In minutes on two cores: the strongest attack's MSE rises from {_said(plain, 'mse')} without a defence to "
-        f"{_said(best, 'mse')} (`{best['run']}`), at {_said(best, ACCURACY)} instead of {_said(plain, ACCURACY)} % "
+        f"In minutes on two cores: the strongest attack's MSE rises from {_score(plain, 'mse')} without a defence to "
+        f"{_score(best, 'mse')} (`{best['run']}`), at {_score(best, ACCURACY)} instead of {_score(plain, ACCURACY)} % "
         f"accuracy. {_alone(runs, alone[0])}"
     )
 
@@ -88,10 +88,10 @@ def _alone(runs: Sequence[Row], alone: Row) -> str:
     """Against how many models the client alone is at least as accurate."""
     beaten = sum(float(row[ACCURACY]) <= float(alone[ACCURACY]) for row in runs[1:])
     return (
-        f"The client alone has {_said(alone, ACCURACY)} %, at least as much as {beaten} of the {len(runs) - 1} models "
+        f"The client alone has {_score(alone, ACCURACY)} %, at least as much as {beaten} of the {len(runs) - 1} models "
         "with a defence; one seed shows no winner."
     )
 
 
-def _said(row: Row, measure: str) -> str:
+def _score(row: Row, measure: str) -> str:
     return number(measure, float(row[measure]))

@@ -44,7 +44,7 @@ class Switch:
     @property
     def points(self) -> str:
         """The change of the accuracy in points."""
-        return _said(self.accuracy, lambda value: f"{100 * value:+.2f}")
+        return _written(self.accuracy, lambda value: f"{100 * value:+.2f}")
 
     @property
     def times(self) -> Interval:
@@ -64,7 +64,7 @@ def _excludes_none(one: SeedSummary) -> bool:
     return one.low is not None and one.high is not None and (one.low > 0 or one.high < 0)
 
 
-def _said(one: SeedSummary, write: Callable[[float], str]) -> str:
+def _written(one: SeedSummary, write: Callable[[float], str]) -> str:
     """A mean with its interval over seeds."""
     if one.low is None or one.high is None:
         return write(one.mean)
@@ -121,13 +121,13 @@ def gates(source: Source) -> str:
     if not rows:
         return f"Early shut-off and class gate are {not_measured(GATES)}."
     shown = [f"{one.name} ({one.points} points, {one.times.mean:.2f} times the MSE)" for one in rows if one.shown]
-    told = f": {', '.join(shown)}" if shown else ""
+    effects = f": {', '.join(shown)}" if shown else ""
     collapsed, runs = sum(len(arm.collapsed) for arm in arms), sum(len(arm.cells) for arm in arms)
     least, most = (100 * choose(arm.accuracy for arm in arms) for choose in (min, max))
     return (
         f"{len(shown) or 'None'} of {len(rows)} switches {'have' if len(shown) > 1 else 'has'} an effect that the "
-        f"interval over seeds shows{told}. Mean accuracies are {least:.1f} to {most:.1f} %, and {collapsed or 'none'} "
-        f"of {runs} runs ended near chance.{_missing(source, GATES)}"
+        f"interval over seeds shows{effects}. Mean accuracies are {least:.1f} to {most:.1f} %, and "
+        f"{collapsed or 'none'} of {runs} runs ended near chance.{_missing(source, GATES)}"
     )
 
 
@@ -181,8 +181,8 @@ def sweep_table(source: Source) -> str:
     columns: dict[str, Callable[[Value], str]] = {
         "option": lambda one: SWEPT[one.option],
         "value": lambda one: f"{one.value:g}",
-        "accuracy %": lambda one: _said(one.accuracy, lambda value: number(ACCURACY, value)),
-        "MSE ↑": lambda one: _said(one.error, lambda value: number("mse", value)),
+        "accuracy %": lambda one: _written(one.accuracy, lambda value: number(ACCURACY, value)),
+        "MSE ↑": lambda one: _written(one.error, lambda value: number("mse", value)),
     }
     return table_of(sweep_values(source), columns, left=2)
 
@@ -193,11 +193,13 @@ def sweep(source: Source) -> str:
     if not values:
         return f"The sweep is {not_measured(SWEEP)}."
     moves = {option: _moves([one for one in values if one.option == option]) for option in SWEPT}
-    told = [f"{SWEPT[option]} {100 * points:.1f} points and {error:.4f}" for option, (points, error) in moves.items()]
+    distances = [
+        f"{SWEPT[option]} {100 * points:.1f} points and {error:.4f}" for option, (points, error) in moves.items()
+    ]
     first = SWEPT[max(moves, key=lambda option: moves[option][1])]
     return (
         f"In the sweep {first} moves the MSE most; from the smallest to the largest mean, accuracy and MSE move by: "
-        f"{', '.join(told)}.{_missing(source, SWEEP)}"
+        f"{', '.join(distances)}.{_missing(source, SWEEP)}"
     )
 
 

@@ -167,9 +167,11 @@ def answer(source: Source) -> str:
     if not rows:
         return f"Attacks beyond the suites are {not_measured(next(iter(USUAL)))}."
     stronger = [one for one in rows if one.less >= NOTABLE]
-    told = " and ".join(f"`{one.strongest}` leaves {one.less:.0f} % less error ({one.name})" for one in stronger)
-    first = f"On {len(stronger) or 'none'} of {len(rows)} models a row beyond the suite is stronger than the suite's"
-    return f"{first}{f': {told}' if told else ''}. {_outside(source)}".strip()
+    named = " and ".join(f"`{one.strongest}` leaves {one.less:.0f} % less error ({one.name})" for one in stronger)
+    first = f"On {len(stronger)} of {len(rows)} models a row beyond the suite is stronger than the suite's: {named}"
+    if not stronger:
+        first = f"No row beyond the suites is stronger than the suite's on any of {len(rows)} models"
+    return f"{first}. {_outside(source)}".strip()
 
 
 def _outside(source: Source) -> str:

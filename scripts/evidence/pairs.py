@@ -226,10 +226,10 @@ def _nats(source: Source) -> str:
         least |= {kind: min(limits)} if limits else {}
     if len(least) < len(kinds):
         return ""
-    told = [f"{say_leak(LIMIT, limit)} nats with {kind}" for kind, limit in least.items()]
+    parts = [f"{say_leak(LIMIT, limit)} nats with {kind}" for kind, limit in least.items()]
     return (
         "On a lean client of the same cost, with one seed each and so without a test, the lowest limits on the leak "
-        f"are {listed(told)}."
+        f"are {listed(parts)}."
     )
 
 
@@ -269,8 +269,8 @@ def elsewhere(source: Source, claims: Sequence[Claim]) -> str:
     if not rows:
         return f"The claim is {not_measured(claims[0].campaign)}."
     groups = {name: [row.data for row in rows if row.verdict in verdicts] for name, verdicts in GROUPS.items()}
-    told = [f"{name} {listed(data)}" for name, data in groups.items() if data]
-    return f"Compared with the baseline, front end and attention together are {', '.join(told)}. {_doubts(rows)}"
+    parts = [f"{name} {listed(data)}" for name, data in groups.items() if data]
+    return f"Compared with the baseline, front end and attention together are {', '.join(parts)}. {_doubts(rows)}"
 
 
 def _doubts(rows: Sequence[Pair]) -> str:

@@ -63,8 +63,8 @@ def _worth(budget: int, best: Measured, alone: Interval) -> str:
 def _price(source: Source, references: dict[int, Interval]) -> str:
     """What the recommended client of every budget leaks."""
     rows = [(budget, lean.recommended(source, budget)) for budget in references]
-    told = [f"{lean.leak(LIMIT, one)} nats with {wording.count(budget)}" for budget, one in rows if one is not None]
-    return f"The recommended client, one seed each, then leaks at most {listed(told)}."
+    parts = [f"{lean.leak(LIMIT, one)} nats with {wording.count(budget)}" for budget, one in rows if one is not None]
+    return f"The recommended client, one seed each, then leaks at most {listed(parts)}."
 
 
 def share(one: Measured, most: str = "") -> float:

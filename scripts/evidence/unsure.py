@@ -154,14 +154,14 @@ def _leaks(group: Group) -> str:
     if not pairs:
         return "The limit on an image that is sent is not measured yet."
     words = dict.fromkeys(_word(limit_of(some) / limit_of(whole)) for _, whole, some in pairs)
-    told = [
+    parts = [
         f"λ {weight:g}: {say_leak(LIMIT, limit_of(some))} against {say_leak(LIMIT, limit_of(whole))} nats at "
         f"{100 * some.accuracy:.1f} against {100 * whole.accuracy:.1f} % accuracy"
         for weight, whole, some in pairs
     ]
     return (
         f"At the same λ the limit on an image that is sent is {' or '.join(words)} that of a client that sends "
-        f"everything ({group.data}, {wording.count(group.budget)} multiply-accumulates, {'; '.join(told)})"
+        f"everything ({group.data}, {wording.count(group.budget)} multiply-accumulates, {'; '.join(parts)})"
         f"{_other_weights(group)}."
     )
 
