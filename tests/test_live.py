@@ -162,7 +162,7 @@ def test_every_stop_says_what_was_audited_or_which_command_does_it(packed: Calla
     assert "“ridge”, error (MSE) 0.0312 [0.0300, 0.0330] on 1,000 test images" in words
     assert "“class mean”, has 0.0624, so 50 % of its error remains" in words
     assert "not reliable" in words and "“white box”, error (MSE) 0.0210" in words
-    assert "16, was audited" in words and "decoder global x16" in words
+    assert "No audited attack for this number of releases: 16." in words and "decoder global x16" in words
     assert "was not kept" in words and "attncem audit again" in words
 
 
@@ -180,13 +180,14 @@ def test_an_audit_that_cannot_tell_says_so_first(packed: Callable[..., Shown], s
 
 @pytest.mark.parametrize(
     ("manifest", "sentence"),
-    [({"audited": False, "audits": []}, "Nothing was audited"), ({}, "This bundle holds no attack to show")],
+    [({"audited": False, "audits": []}, "Nothing was audited"), ({}, "There is no audited attack to show")],
 )
 def test_a_bundle_alone_shows_no_attack_and_says_why(
     tmp_path: Path, built: None, manifest: dict[str, Any], sentence: str
 ) -> None:
     shown = open_shown(bundle(tmp_path / "bundle", **manifest))
     assert [it.state for it in shown.facts.stops] == ["not_audited"] * 3
+    assert "This command" not in words_of(page_of(shown, offline=True)), "there is none without the run"
     assert sentence in words_of(page_of(shown, offline=True))
 
 

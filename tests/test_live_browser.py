@@ -182,6 +182,18 @@ def test_examples_are_one_stop_of_the_tabulator_and_arrows_go_on(watched: Watche
     assert watched.page.locator(".example[tabindex='0']").count() == 1
 
 
+def test_what_is_shown_belongs_to_the_last_picture_however_fast_they_come(watched: Watched, address: str) -> None:
+    watched.go(address)
+    buttons = watched.page.locator(".example").all()
+    watched.see(lambda: [button.click(no_wait_after=True) for button in buttons])  # type: ignore[func-returns-value]
+    assert watched.page.locator(".card.stale").count() == 0
+    assert buttons[-1].get_attribute("data-label") in watched.page.locator("#picture-note").inner_text()
+    made = watched.computed("decoder-1.onnx")[-1]
+    assert watched.sent[-1].endswith(np.array(made["input"], "<f4").tobytes())
+    shown = np.array(watched.pixels("rebuilt")) / 255
+    assert np.abs(shown - np.clip(made["output"], 0, 1)).max() < 0.5 / 255 + 1e-6
+
+
 def test_nothing_is_sent_where_the_client_answers(watched: Watched, selective: Path) -> None:
     with showing(selective) as address:
         watched.go(address)

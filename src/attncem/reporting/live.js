@@ -81,6 +81,9 @@
     return best[0].label;
   };
   const show = (id, is) => { byId(id).hidden = !is; };
+  const stale = (is, ...names) => { // of another picture than the one that is shown
+    for (const name of names) byId(`card-${name}`).classList.toggle("stale", is);
+  };
 
   // what was counted
 
@@ -130,8 +133,9 @@
       const picture = { pixels, ...look, label, rebuilt: new Map() };
       drawImage(byId("picture"), pixels, 1);
       byId("picture-note").textContent = [label ? said("label", { name: label }) : words.foreign, steps.length ? said("prepared", { steps: steps.join("; ") }) : ""].filter(Boolean).join(" ");
+      stale(true, "sent", "answer", "rebuilt", "blind");
       if (look.onDevice) keep(picture);
-      else await send(picture);
+      else await send(picture, turn);
       if (turn !== latest) return;
       shown = picture;
       await rebuild();
@@ -149,16 +153,19 @@
     byId("sent-note").textContent = said("kept", values);
     picture.guess = drawAnswer(picture.answers);
     byId("answer-note").textContent = said("head");
+    stale(false, "sent", "answer");
   };
-  const send = async (picture) => {
+  const send = async (picture, turn) => {
     picture.released = await client.release(picture.z, picture.pixels);
     const { logits, bytes, time } = await answered(picture.released);
+    if (turn !== latest) return;
     show("sent", true);
     show("nothing", false);
     drawFeature(byId("sent"), picture.released, data.shape);
     byId("sent-note").textContent = said(data.offline ? "would" : "bytes", { bytes: number(bytes, 0), numbers: number(picture.released.length, 0) });
     picture.guess = drawAnswer(logits);
     byId("answer-note").textContent = said(data.offline ? "page" : "server", { time: number(time, 0) });
+    stale(false, "sent", "answer");
   };
 
   // what an attack rebuilds
@@ -188,14 +195,15 @@
     show("no-attack", why);
     byId("no-attack").textContent = why && words[why];
     byId("rebuilt-note").textContent = "";
+    stale(false, "rebuilt");
     if (why) return;
-    byId("card-rebuilt").classList.add("stale");
+    stale(true, "rebuilt");
     if (!picture.rebuilt.has(stop.file)) picture.rebuilt.set(stop.file, rebuilt(picture, stop));
     const image = await picture.rebuilt.get(stop.file);
     if (!image) picture.rebuilt.delete(stop.file);
     if (!image || picture !== shown || stop !== chosen()) return;
     drawImage(byId("rebuilt"), image, 255);
-    byId("card-rebuilt").classList.remove("stale");
+    stale(false, "rebuilt");
     const values = { attack: stop.attack, error: number(error(image, picture.pixels), 4) };
     byId("rebuilt-note").textContent = said("attack", values);
   };
@@ -208,6 +216,7 @@
     const ofClass = stop.blind === "class_mean" && data.class_means.length > 0 && !picture.onDevice; // nobody got its label
     const text = ofClass ? data.class_means[picture.guess] : data.mean;
     show("blind", text);
+    stale(false, "blind");
     byId("blind-note").textContent = words.no_guess;
     if (!text) return;
     const image = fromText(text);
