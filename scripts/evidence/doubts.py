@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from attncem.config.options.suites import load_suite
 from attncem.config.threats import THREATS, ThreatModel
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellResult
 from evidence.drawing import Lines, exact, of_lines
 from evidence.source import Source
 from evidence.words import not_measured, table_of
 
-USUAL = {"lean-doubts-cifar10": "decoder global", "doubts-demo": "decoder small"}
-"""Campaigns with rows beyond a suite, and the row that is the strongest of the suite in the tables."""
+SUITES = {"lean-doubts-cifar10": "standard", "doubts-demo": "quick"}
+"""Campaigns with rows beyond a suite, and that suite."""
 DATA = {"lean-doubts-cifar10": "CIFAR-10", "doubts-demo": "embedded images"}
 OUTSIDE = {"outside-cifar10": "decoder global", "outside-demo": "decoder small"}
 """Campaigns with adversaries from outside, and the row that is compared."""
@@ -35,7 +36,7 @@ class Judged:
     campaign: str
     cell: CellResult
     errors: dict[str, float]
-    converged: dict[str, bool]
+    reliable: dict[str, bool]
 
     @property
     def name(self) -> str:
@@ -45,7 +46,8 @@ class Judged:
     @property
     def usual(self) -> str:
         """The strongest row of the suite."""
-        return USUAL[self.campaign]
+        rows = load_suite(SUITES[self.campaign]).suite.rows
+        return min((row for row in self.errors if row in rows), key=self.errors.__getitem__)
 
     @property
     def strongest(self) -> str:
@@ -60,7 +62,7 @@ class Judged:
 
 def judged(source: Source) -> list[Judged]:
     """Every model that was attacked with rows beyond the suites."""
-    made = [(campaign, source.table(campaign)) for campaign in USUAL]
+    made = [(campaign, source.table(campaign)) for campaign in SUITES]
     return [_judged(campaign, cell, table) for campaign, table in made if table for cell in table.cells]
 
 
@@ -81,11 +83,9 @@ def strength_table(source: Source) -> str:
     columns: dict[str, Callable[[Judged], str]] = {
         "model": lambda one: one.name,
         "the suite's strongest": lambda one: f"`{one.usual}`",
-        "MSE": lambda one: f"{one.errors[one.usual]:.4f}",
-        "strongest of all": lambda one: (
-            f"`{one.strongest}`{'' if one.converged[one.strongest] else ' (not converged)'}"
-        ),
-        "its MSE": lambda one: f"{one.errors[one.strongest]:.4f}",
+        "strongest of all": lambda one: f"`{one.strongest}`{_doubt(one)}",
+        "the suite's MSE": lambda one: f"{one.errors[one.usual]:.4f}",
+        "MSE of all": lambda one: f"{one.errors[one.strongest]:.4f}",
         "less error, %": lambda one: f"{one.less:.1f}",
         "a guess that knows the label": lambda one: f"{one.errors[GUESS]:.4f}",
     }
@@ -93,7 +93,7 @@ def strength_table(source: Source) -> str:
 
 
 def _doubt(one: Judged) -> str:
-    return "" if one.converged[one.strongest] else " (not reliable)"
+    return "" if one.reliable[one.strongest] else " (not reliable)"
 
 
 # adversaries from outside
@@ -165,7 +165,7 @@ def answer(source: Source) -> str:
     """By how much stronger rows lower the error, and by how much adversaries from outside miss it."""
     rows = judged(source)
     if not rows:
-        return f"Attacks beyond the suites are {not_measured(next(iter(USUAL)))}."
+        return f"Attacks beyond the suites are {not_measured(next(iter(SUITES)))}."
     stronger = [one for one in rows if one.less >= NOTABLE]
     named = " and ".join(f"`{one.strongest}` leaves {one.less:.0f} % less error ({one.name})" for one in stronger)
     first = f"On {len(stronger)} of {len(rows)} models a row beyond the suite is stronger than the suite's: {named}"
