@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from attncem.records.campaign_table import AskedAudit, CampaignTable, CellResult
-from made_results import cells_of, folder, made_audit, page_scripts
+from made_results import cells_of, folder, made, made_audit, page_scripts
 
 SELECTION = "claim-lean-selection-cifar10"
 Front = Callable[[str, float], tuple[float, float]]
@@ -104,3 +104,28 @@ def test_the_weights_tried_span_enough() -> None:
     weights.pop("none")
     assert set(weights) == set(ARMS) and {len(of) for of in weights.values()} == {5}
     assert all(max(of) / min(of) >= 64 for of in weights.values())
+
+
+def test_the_page_compares_the_families_at_the_highest_floor_that_all_reach(script: Any, tmp_path: Path) -> None:
+    """Its second sentence about attention and a folded table; without the selection single runs stand there."""
+    claims = script.write_results.HEADLINES.all
+    front = falling({"gated": 0.9, "slot": 1.1})
+    for low in (False, True):
+
+        def planted(arm: str, weight: float, low: bool = low) -> tuple[float, float]:
+            accuracy, limit = front(arm, weight)
+            return accuracy - 0.003 * (low and arm == "capacity"), limit
+
+        claim = made("claim-cifar10", lambda arm, weight: {"accuracy": 0.877, "times": 1.0})
+        source = script.source.Source(folder(tmp_path, table(planted), claim))
+        answer = script.pairs.attention(source, claims)
+        assert f"at a validation accuracy of at least {86.5 if low else 87:.2f} %" in answer
+        limits = (
+            "22.5 nats with attention, 50.0 nats with plain"
+            if low
+            else "45.0 nats with attention, 50.0 nats with plain"
+        )
+        assert limits in answer and "(2 seeds, validation images, no test)" in answer
+        page = script.write_results.page(source, drawn=[])
+        assert "<summary>The weights of every penalty on a lean client</summary>" in page
+        assert script.lean_claim.selection_table(source) in page
