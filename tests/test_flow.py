@@ -96,7 +96,7 @@ def gaussian_oracle(count: int = 1500) -> tuple[Oracle, Tensor]:
 
 def test_a_learned_flow_knows_mean_and_spread_of_a_gaussian() -> None:
     oracle, x = gaussian_oracle(600)
-    attack = FlowAttack(epochs=12, max_epochs=12, samples=16, steps=5, **SMALL)
+    attack = FlowAttack(epochs=8, max_epochs=8, samples=16, steps=5, **SMALL)
     attack.fit(oracle, seed=0)
     released = oracle.release(x)
     mean, samples = attack.reconstruct(released), attack.samples(released)

@@ -134,22 +134,27 @@ def test_the_time_that_is_told_is_that_of_the_audit(small_run: Callable[..., Pat
     pytest.fail(str(missed))
 
 
+@pytest.fixture(scope="module")
+def demo(small_run: Callable[..., Path]) -> Case:
+    """A small run of the demo, which no test may change."""
+    return Case(open_run(small_run("demo")), THREATS["train"])
+
+
 @pytest.mark.parametrize("name", ATTACKS)
-def test_every_attack_knows_its_time_or_that_it_does_not(small_run: Callable[..., Path], name: str) -> None:
-    case, attack = Case(open_run(small_run("demo")), THREATS["train"]), ATTACKS[name]()
+def test_every_attack_knows_its_time_or_that_it_does_not(demo: Case, name: str) -> None:
+    attack = ATTACKS[name]()
     if "generator" in attack.needs:
-        assert forecast(case, {name: attack.options})[1] == [], "that it is not applicable is known"
+        assert forecast(demo, {name: attack.options})[1] == [], "that it is not applicable is known"
         return
-    told = attack.forecast(case.oracle(attack, 0, own=50), len(case.auxiliary), len(case.x))
+    told = attack.forecast(demo.oracle(attack, 0, own=50), len(demo.auxiliary), len(demo.x))
     assert told is None or 0 < told.least <= told.most
     if name in ("decoder", "ridge", "nearest_neighbour", "optimisation", "published"):
         assert told is not None
 
 
-def test_larger_budgets_and_more_images_take_longer(small_run: Callable[..., Path]) -> None:
-    case = Case(open_run(small_run("demo")), THREATS["train"])
+def test_larger_budgets_and_more_images_take_longer(demo: Case) -> None:
     short, long = (ATTACKS["decoder"](DecoderOptions(epochs=epochs, max_epochs=4 * epochs)) for epochs in (2, 20))
-    trial = case.oracle(short, 0, own=50)
+    trial = demo.oracle(short, 0, own=50)
     found = [attack.forecast(trial, own, 100) for attack, own in ((short, 500), (long, 500), (long, 5000))]
     assert all(found)
     few, more, most = cast(list[Seconds], found)

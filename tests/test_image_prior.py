@@ -48,7 +48,7 @@ def test_it_undoes_the_identity() -> None:
 def test_it_stops_before_it_follows_the_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise of 0.1: an image that explains the release wholly has an error of 0.01."""
     oracle = make_oracle(LEAKY, noise_std=0.1)
-    attack = prior(oracle, steps=400, max_steps=400, width=16)
+    attack = prior(oracle, steps=200, max_steps=200, width=16)
     released = oracle.release(SOME)
     stopped = float(mse(attack.reconstruct(released), SOME).mean())
     attack._enough = torch.tensor(0.0)

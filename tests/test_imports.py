@@ -46,7 +46,7 @@ FILES = sorted(str(file.relative_to(PACKAGE).with_suffix("")) for file in PACKAG
 
 def imports(tree: ast.AST, *, top_level_only: bool = False, type_only: bool = True) -> Iterator[str]:
     """Absolute names of the modules that a file imports."""
-    for node in ast.iter_child_nodes(tree):
+    for node in (node for node in ast.iter_child_nodes(tree) if not isinstance(node, ast.expr)):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not type_only:
             for part in node.orelse:
                 yield from imports(part, top_level_only=top_level_only, type_only=type_only)

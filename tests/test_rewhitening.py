@@ -71,8 +71,8 @@ def test_a_defence_that_only_shrinks_the_classes_is_undone() -> None:
 
 
 def test_a_decoder_learns_from_shrunken_classes_after_stretching() -> None:
-    plain = error(DecoderOptions(epochs=12, max_epochs=12), Compact(1e-3))
-    stretched = error(RewhiteningOptions(then="decoder", decoder_epochs=6, powers=(1.0,)), Compact(1e-3))
+    plain = error(DecoderOptions(epochs=6, max_epochs=6), Compact(1e-3))
+    stretched = error(RewhiteningOptions(then="decoder", decoder_epochs=3, powers=(1.0,)), Compact(1e-3))
     assert stretched < 0.7 * plain
 
 

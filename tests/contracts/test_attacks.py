@@ -301,7 +301,8 @@ def test_the_nearest_neighbour_of_an_own_image_is_itself(leaky: dict[str, Attack
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("noise_std", [0.0, 0.1])
 def test_nobody_beats_the_mean_image_when_z_is_constant(name: str, noise_std: float) -> None:
-    laws.gains_nothing_from_a_constant(case_of(name), noise_std)
+    """Without noise after few epochs: what an attack sees beside the release, it sees with noise too."""
+    laws.gains_nothing_from_a_constant(case_of(name) if noise_std else shortened(name), noise_std)
 
 
 @pytest.mark.parametrize("noise_std", [0.0, 0.1])
