@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -82,12 +83,8 @@ def begin(config: str, out: Path, settings: dict[str, Any]) -> tuple[str, ...]:
     return ("train", "--config", config, "--out", str(out), *(f"{key}={value}" for key, value in settings.items()))
 
 
-def wait_for_lines(process: subprocess.Popen[str], out: Path, lines: int) -> None:
-    """Until metrics.jsonl has so many lines; the process must still be at work then."""
-    until_lines(out, lines, lambda: process.poll() is None)
-
-
 def until_lines(out: Path, lines: int, works: Callable[[], bool]) -> None:
+    """Until metrics.jsonl has so many lines; the process must still be at work then."""
     metrics, deadline = out / "metrics.jsonl", time.monotonic() + 120
     while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines):
         assert works(), "it ended before it could be killed"
@@ -95,28 +92,24 @@ def until_lines(out: Path, lines: int, works: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def kill(process: subprocess.Popen[str]) -> None:
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert process.returncode == -signal.SIGKILL, "it was over before it could be killed"
-
-
-def test_killed_twice(tmp_path: Path, settings: dict[str, Any], reference: Callable[[str], dict[str, bytes]]) -> None:
+def test_killed_twice(
+    tmp_path: Path, commands: Forking, settings: dict[str, Any], reference: Callable[[str], dict[str, bytes]]
+) -> None:
     out = tmp_path / "run"
-    with attncem(*begin("demo-kmeans", out, settings)) as process:
-        wait_for_lines(process, out, STEPS // 2)
-        process.send_signal(signal.SIGSTOP)  # it must not come to its first checkpoint meanwhile
-        with pytest.raises(RunError, match="being trained by another process"):
-            train(resume=out, progress=silent)
-        assert describe_runs(tmp_path)[0][1] == "running"
-        kill(process)
+    first = commands.begin(*begin("demo-kmeans", out, settings))
+    until_lines(out, STEPS // 2, lambda: is_alive(first))
+    os.kill(first, signal.SIGSTOP)  # it must not come to its first checkpoint meanwhile
+    with pytest.raises(RunError, match="being trained by another process"):
+        train(resume=out, progress=silent)
+    assert describe_runs(tmp_path)[0][1] == "running"
+    assert commands.kill(first) == -signal.SIGKILL
     run = RunDirectory.open(out)
     assert run.checkpoints() == []
     assert run.manifest["status"] == "running"
     assert describe_runs(tmp_path)[0][1] == "interrupted"
-    with attncem("train", "--resume", str(out)) as process:
-        wait_for_lines(process, out, 3 * STEPS)
-        kill(process)
+    second = commands.begin("train", "--resume", str(out))
+    until_lines(out, 3 * STEPS, lambda: is_alive(second))
+    assert commands.kill(second) == -signal.SIGKILL
     assert 1 <= len(run.checkpoints()) < EPOCHS
     assert run.manifest["status"] == "running"
     train(resume=run, progress=silent)
@@ -129,7 +122,7 @@ def test_interrupted_by_the_keyboard(
 ) -> None:
     out = tmp_path / "run"
     with attncem(*begin("demo", out, settings)) as process:
-        wait_for_lines(process, out, 2 * STEPS)
+        until_lines(out, 2 * STEPS, lambda: process.poll() is None)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
