@@ -18,25 +18,18 @@ from remembering import remembered
 
 LONGEST = (
     *("test_surrogates", "test_attacks", "test_engines", "test_attack_laws", "test_kills", "test_processes"),
-    *("test_campaign_kills", "test_adding_an_attack", "test_first_hour", "test_training", "test_auditing"),
-    *("test_reporting", "test_workers", "test_example_notebook", "test_resume", "test_campaigns", "test_flow"),
-    *("test_search", "test_fuzz", "test_demonstration", "test_adding_a_measure", "test_learned_front_end"),
-    *("test_ledger", "test_chinese_pages", "test_models", "test_foreign_encoders", "test_write_results"),
-    *("test_campaign_archive", "test_campaign_report", "test_campaign_browser", "test_cli", "test_adding_a_surrogate"),
-    *("test_pitfalls", "test_portraits", "test_certificates", "test_hints", "test_end_to_end", "test_fuzz_runs"),
-    *("test_fuzz_data", "test_benchmarks", "test_report_browser", "test_card", "test_networks_table", "test_reaching"),
-    *("test_explain", "test_forecast", "test_plugins_page", "test_travelling", "test_fuzz_onnx", "test_fuzz_archives"),
-    *("test_selective_audits", "test_selective_training", "test_doubt_weights"),
-    *(
-        "test_plugins",
-        "test_onnx_process",
-        "test_export",
-        "test_docs_deploy",
-        "test_pruning",
-        "test_floor",
-        "test_gan",
-        "test_serve_load",
-    ),
+    *("test_campaign_kills", "test_distributions", "test_live_browser", "test_adding_an_attack", "test_first_hour"),
+    *("test_training", "test_export", "test_penalties", "test_auditing", "test_reporting", "test_workers"),
+    *("test_example_notebook", "test_resume", "test_campaigns", "test_flow", "test_sending_pages", "test_notebook"),
+    *("test_image_prior", "test_lean", "test_search", "test_site", "test_live_runs", "test_fuzz"),
+    *("test_demonstration", "test_adding_a_measure", "test_learned_front_end", "test_ledger", "test_chinese_pages"),
+    *("test_models", "test_foreign_encoders", "test_write_results", "test_campaign_archive", "test_campaign_report"),
+    *("test_campaign_browser", "test_cli", "test_adding_a_surrogate", "test_pitfalls", "test_portraits"),
+    *("test_certificates", "test_hints", "test_end_to_end", "test_fuzz_runs", "test_fuzz_data", "test_benchmarks"),
+    *("test_report_browser", "test_card", "test_networks_table", "test_reaching", "test_explain", "test_forecast"),
+    *("test_plugins_page", "test_travelling", "test_fuzz_onnx", "test_fuzz_archives", "test_selective_audits"),
+    *("test_selective_training", "test_doubt_weights", "test_plugins", "test_onnx_process", "test_docs_deploy"),
+    *("test_pruning", "test_floor", "test_gan", "test_serve_load"),
 )
 """Test files of more than about ten seconds, quick or slow."""
 
