@@ -307,6 +307,9 @@ def test_nothing_lies_off_any_screen(
     for card in watched.page.locator(".card").all():
         box = card.bounding_box()
         assert box["x"] >= 0 and box["x"] + box["width"] <= width
+    if width > 1000:
+        box = watched.page.locator("#card-rebuilt").bounding_box()
+        assert box["y"] + box["height"] <= height, "the slider and all pictures are on the first screen"
     page, contrast = watched.page.evaluate(CONTRAST)
     assert (page < 0.5) == (scheme == "dark") and contrast > 7
     assert watched.said == []
