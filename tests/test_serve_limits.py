@@ -20,6 +20,7 @@ from attncem.cli.main import main
 from attncem.deploy.serving.address import is_loopback, most_connections
 from attncem.deploy.serving.app import Service, build_app
 from attncem.deploy.serving.batching import Batcher
+from attncem.deploy.serving.deadline import Deadline
 from attncem.deploy.serving.limits import Limits
 from attncem.deploy.serving.model import ServedModel
 from attncem.deploy.serving.refusal import Refusal
@@ -122,6 +123,27 @@ def test_short_batches_are_computed_in_the_loop_and_long_ones_in_the_thread() ->
 
     asyncio.run(ask())
     assert in_loop == [False, False, True, False]
+
+
+def test_a_deadline_ends_what_takes_too_long_and_nothing_else() -> None:
+    async def wait(limit: float, seconds: float) -> str:
+        try:
+            with Deadline(limit):
+                await asyncio.sleep(seconds)
+        except TimeoutError:
+            return "late"
+        await asyncio.sleep(0.02)  # a timer that is left would end this
+        return "in time"
+
+    async def ask() -> tuple[str, str]:
+        cancelled = asyncio.create_task(wait(0.01, 10))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        return await wait(0.01, 10), await wait(0.01, 0)
+
+    assert asyncio.run(ask()) == ("late", "in time")
 
 
 async def ask_app(app: Any, body: Any, path: str = INFER) -> tuple[int, dict[str, str], Any]:

@@ -25,7 +25,7 @@ HEADER = "Inference-Header-Content-Length"
 HEAD = 1 << 16
 """Bytes of a request besides its numbers, at most."""
 _SHORT = 1024
-"""Bytes of a JSON that is kept."""
+"""Bytes of a JSON that is kept; one without binary numbers, which may hold z, is not."""
 _DIGITS = 32
 """Bytes of one number in JSON, at most, with its separators; float64 in Python's shortest form has 25."""
 _OFFERED = ("classification", "shared_memory_region", "shared_memory_offset", "shared_memory_byte_size")
@@ -93,7 +93,8 @@ def _parts(body: bytes, length: str | None) -> tuple[_Head, memoryview]:
     if int(length) > HEAD:
         raise bad(f"the JSON before binary numbers has at most {HEAD} bytes")
     text = body[: int(length)]
-    return (_usual_head if len(text) <= _SHORT else _head)(text), memoryview(body)[int(length) :]
+    rest = memoryview(body)[int(length) :]
+    return (_usual_head if rest and len(text) <= _SHORT else _head)(text), rest
 
 
 def _object(text: bytes) -> dict[str, Any]:
