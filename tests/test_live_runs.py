@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import attncem
 from attncem.base.types import RunError
 from attncem.cli.main import main
+from attncem.config.options.attacks import NearestNeighbourOptions
 from attncem.config.threats import THREATS
 from attncem.judging.attacks import ATTACKS as ATTACKS_BY_NAME
 from attncem.judging.attacks.ridge import RidgeAttack
@@ -161,7 +162,16 @@ def test_an_attack_whose_state_was_not_kept_is_audited_again(run: Path, tmp_path
         file.unlink()
     stops = prepare(open_run(copy, device="cpu"), "copy")[0].stops
     assert [it.state for it in stops] == ["not_kept", "not_kept", "not_audited"]
-    assert stops[0].command.startswith("attncem audit copy") and stops[0].command.endswith("--fresh")
+    assert stops[0].command == "attncem audit copy --suite tiny --threat train --fresh", "whole: it is newer"
+
+
+def test_an_attack_without_a_network_is_named_and_another_one_is_asked_for(
+    small_run: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = audited(small_run("demo"), tmp_path / "run", neighbour=NearestNeighbourOptions())
+    stop = prepare(open_run(folder, device="cpu"), "run")[0].stops[0]
+    assert (stop.state, stop.row) == ("not_exported", "neighbour")
+    assert stop.command == "attncem audit run --suite standard --only 'decoder small'"
 
 
 def test_errors_agree_to_rounding_or_within_the_noise_of_another_device() -> None:

@@ -9,10 +9,13 @@ from pathlib import Path
 
 from attncem.base.types import RunError
 from attncem.deploy.describing import audits_of
+from attncem.judging.attacks import ATTACKS
+from attncem.judging.attacks.base import Attack
 from attncem.judging.opening import OpenRun
 from attncem.records.audit import AuditResult, Row
 from attncem.records.ledger import Ledger, read_audit
 from attncem.records.remaining import remaining
+from attncem.records.repeating import audit_options
 from attncem.records.study.suites import joined_suites
 
 _ROWS = {1: "decoder small", 16: "decoder global x16", 256: "decoder global x256"}
@@ -58,9 +61,8 @@ def _is_plain(audit: AuditResult) -> bool:
 
 def candidates(audit: AuditResult, releases: int) -> list[Candidate]:
     """The attacks with this many releases whose state was kept, the strongest first."""
-    rows = [row for row in audit.attacks if row.kind == "attack" and row.sight == (releases, 0)]
     kept = []
-    for row in sorted(rows, key=lambda row: row.mse.mean):
+    for row in _ranked(audit, releases):
         folder, name = _place(audit, row.name)
         ledger = Ledger.open(Path(folder))
         if ledger.state_file(name) is not None:
@@ -76,8 +78,23 @@ def _place(audit: AuditResult, row: str) -> tuple[str, str]:
 
 def strongest_row(audit: AuditResult, releases: int) -> Row | None:
     """The strongest audited attack with this many releases; None where no attack has a result."""
+    return next(iter(_ranked(audit, releases)), None)
+
+
+def strongest_network(audit: AuditResult, releases: int) -> Row | None:
+    """The strongest one that is a network, whether its state was kept or not; None: no page can run any of them."""
+    return next((row for row in _ranked(audit, releases) if _is_network(row)), None)
+
+
+def _is_network(row: Row) -> bool:
+    kind = ATTACKS.get(row.method)
+    return kind is not None and kind.network is not Attack.network
+
+
+def _ranked(audit: AuditResult, releases: int) -> list[Row]:
+    """The attacks with this many releases, the strongest first."""
     rows = [row for row in audit.attacks if row.kind == "attack" and row.sight == (releases, 0)]
-    return min(rows, key=lambda row: row.mse.mean, default=None)
+    return sorted(rows, key=lambda row: row.mse.mean)
 
 
 def floor_of(audit: AuditResult, row: Row) -> Row | None:
@@ -85,6 +102,12 @@ def floor_of(audit: AuditResult, row: Row) -> Row | None:
     floors = {it.name: it.mse.mean for it in audit.attacks if it.kind == "floor"}
     best = remaining("mse", row.mse.mean, floors)
     return None if best is None else audit.row(best.floor)
+
+
+def again_command(run: str, audit: AuditResult, row: str) -> str:
+    """The command that repeats the audit of a row in a new folder, whole: it replaces the old one on every page."""
+    plan = next((part.plan for part in audit.parts if row in part.rows), audit.plan)
+    return shlex.join(["attncem", "audit", run, *audit_options(plan), "--fresh"])
 
 
 def audit_command(run: str, releases: int) -> str:

@@ -22,10 +22,18 @@ from attncem.judging.attacks.floors import ClassMeanFloor, MeanImageFloor
 from attncem.judging.auditing.asked import Adversary
 from attncem.judging.case import Case
 from attncem.judging.opening import OpenRun, open_run
-from attncem.live.auditing import audit_command, audit_of, candidates, floor_of, strongest_row
+from attncem.live.auditing import (
+    again_command,
+    audit_command,
+    audit_of,
+    candidates,
+    floor_of,
+    strongest_network,
+    strongest_row,
+)
 from attncem.live.decoders import exported
 from attncem.live.facts import NAME, Example, LiveFacts, State, Stop, Stronger, to_text
-from attncem.records.audit import AuditResult
+from attncem.records.audit import AuditResult, Row
 from attncem.records.files import write_atomic
 from attncem.records.ledger import STOPS
 from attncem.training.engine import attacking
@@ -143,9 +151,14 @@ def _stop(case: Case, audit: AuditResult, run: str, releases: int, *, half: bool
             reproduced=made.error,
         )
         return stop, made.graph
-    state: State = "not_exported" if kept else "not_kept"
-    stronger = Stronger(best.name, best.mse.mean)
-    return Stop(releases, state, row=best.name, stronger=stronger, command=f"{command} --fresh"), None
+    lost = None if kept else strongest_network(audit, releases)
+    if lost is None:
+        return _missing(releases, "not_exported", best, command), None
+    return _missing(releases, "not_kept", lost, again_command(run, audit, lost.name)), None
+
+
+def _missing(releases: int, state: State, row: Row, command: str) -> Stop:
+    return Stop(releases, state, row=row.name, stronger=Stronger(row.name, row.mse.mean), command=command)
 
 
 def _blind(case: Case) -> tuple[str, list[str]]:
