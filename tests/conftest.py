@@ -14,7 +14,7 @@ import torch
 
 from browsing import Opened, open_page, start_browser
 from budget import Budget
-from remembering import remembered
+from remembering import remember
 
 LONGEST = (
     *("test_surrogates", "test_attacks", "test_engines", "test_attack_laws", "test_kills", "test_processes"),
@@ -34,6 +34,7 @@ LONGEST = (
 """Test files of more than about ten seconds, quick or slow."""
 
 torch.set_num_threads(1)
+gc.set_threshold(10_000, 20, 20)  # a run, an audit or a page makes and frees many small objects
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell's script starts what it does not wait for
     signal.signal(signal.SIGINT, signal.default_int_handler)  # else no process of a test could be interrupted
 
@@ -58,6 +59,7 @@ class Lasting:
     @classmethod
     def leave_out(cls) -> None:
         """Collect garbage, then count everything that is left as lasting."""
+        remember()
         gc.collect()
         gc.freeze()
         cls.modules = len(sys.modules)
@@ -72,13 +74,6 @@ def pytest_runtest_setup() -> None:
     """Leave out what earlier tests have imported."""
     if len(sys.modules) > Lasting.modules + 50:
         Lasting.leave_out()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def compute_once() -> Iterator[None]:
-    """Costly results that many tests need are computed once."""
-    with remembered():
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -31,6 +31,8 @@ from attncem.records.ledger import joined
 from attncem_edge.client import open_session
 from live_packs import ATTACKS, SENSIBLE, audited
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(small_run: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -66,7 +68,6 @@ def without_export(network: nn.Module, x: Tensor, *names: str) -> bytes:
     raise RunError("not exported")
 
 
-@pytest.mark.slow
 def test_every_stop_shows_the_strongest_attack_of_the_audit(
     made: tuple[LiveFacts, Decoders], audit: AuditResult, run: Path
 ) -> None:
@@ -81,7 +82,6 @@ def test_every_stop_shows_the_strongest_attack_of_the_audit(
     assert made[0].audits == [audit.plan.id] and made[0].judgement == audit.judgement
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("half", [False, True])
 def test_a_decoder_has_the_audited_error_on_all_test_images(
     made: tuple[LiveFacts, Decoders], audit: AuditResult, opened: OpenRun, kept: Path, half: bool
@@ -95,7 +95,6 @@ def test_a_decoder_has_the_audited_error_on_all_test_images(
         assert errors.mean() == pytest.approx(audit.row(row).mse.mean, rel=1e-3 if half else 1e-4)
 
 
-@pytest.mark.slow
 def test_blind_guesses_are_those_of_the_audit(
     made: tuple[LiveFacts, Decoders], audit: AuditResult, opened: OpenRun
 ) -> None:
@@ -106,7 +105,6 @@ def test_blind_guesses_are_those_of_the_audit(
     assert len(made[0].class_means) == opened.spec.num_classes
 
 
-@pytest.mark.slow
 def test_examples_are_test_images_of_every_class(made: tuple[LiveFacts, Decoders], opened: OpenRun) -> None:
     labels = opened.data.test.get(slice(None))[1]
     assert {it.label for it in made[0].examples} == set(range(10)) and "Zalando" in made[0].source
@@ -128,7 +126,6 @@ class _Dark(nn.Module):
         return images - 0.1
 
 
-@pytest.mark.slow
 def test_an_attack_with_other_errors_than_the_audited_one_is_refused(
     run: Path, opened: OpenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +134,6 @@ def test_an_attack_with_other_errors_than_the_audited_one_is_refused(
         prepare(opened, str(run))
 
 
-@pytest.mark.slow
 def test_a_file_that_rebuilds_other_images_is_refused(
     run: Path, opened: OpenRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,7 +191,6 @@ def test_an_audit_of_another_model_is_refused(run: Path, small_run: Callable[...
         prepare(other, "other", [audit.folder])
 
 
-@pytest.mark.slow
 def test_the_folder_of_a_page_is_a_bundle_and_is_written_whole_or_not_at_all(
     run: Path, kept: Path, made: tuple[LiveFacts, Decoders], tmp_path: Path
 ) -> None:
@@ -209,7 +204,6 @@ def test_the_folder_of_a_page_is_a_bundle_and_is_written_whole_or_not_at_all(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_folder_is_loaded_without_torch_and_answers_as_the_run(kept: Path, run: Path, opened: OpenRun) -> None:
     code = f"import sys, attncem; attncem.load({str(kept)!r}); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -229,7 +223,6 @@ def test_a_folder_is_loaded_without_torch_and_answers_as_the_run(kept: Path, run
         model.rebuild(answers[0].released, releases=256)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_a_client_with_a_head_guesses_from_sent_images_and_offers_all(
     small_run: Callable[..., Path], tmp_path: Path
 ) -> None:
