@@ -81,10 +81,10 @@ def test_the_newest_version_begins_with_five_lines_and_its_entries_are_short() -
 
 
 def test_the_package_has_the_version_of_the_newest_released_entry() -> None:
-    versions = [entry.splitlines()[0] for entry in ENTRIES]
-    released = [title for title in versions if not title.endswith("(unreleased)")]
-    assert released[0].startswith(f"[{attncem.__version__}]") and versions[1:] == released[-len(versions) + 1 :]
-    assert versions[0].startswith(f"[{attncem_edge.__version__.removesuffix('.0')}"), "first made for this version"
+    titles = [entry.splitlines()[0] for entry in ENTRIES]
+    released = next(title for title in titles if not title.endswith("(unreleased)"))
+    assert released.startswith(f"[{attncem.__version__}]")
+    assert titles[0].startswith(f"[{attncem_edge.__version__.removesuffix('.0')}"), "0.3 is its first version"
 
 
 # what the sources import
