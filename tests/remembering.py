@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, ClassVar
 
 
 def pixels(rows: Any) -> str:
@@ -21,16 +22,27 @@ def curves(*words: Any, **options: Any) -> str | None:
     return None if figures._KEPT.get() is not None else repr((words, options, style))
 
 
+def arguments(*words: Any, **options: Any) -> str:
+    """The arguments as they are written."""
+    return repr((words, options))
+
+
 REMEMBERED: dict[tuple[str, str], Callable[..., str | None]] = {
     ("attncem.judging.auditing.units", "principal_axes"): pixels,
     ("attncem.reporting.figures", "_curves"): curves,
+    ("torch.onnx._internal.exporter._registration", "ONNXRegistry.from_torchlib"): arguments,
 }
-"""What makes two calls of a function equal; most audits are on the embedded images, most pages on the same runs."""
+"""Functions, each with what makes two of its calls equal.
+
+Most audits are on the embedded images, most pages on the same runs; each export as ONNX reads the source of all
+operators again.
+"""
 
 
 class Memory:
-    """Whether results are taken from memory."""
+    """Which functions are replaced, and whether results are taken from memory."""
 
+    replaced: ClassVar[set[tuple[str, str]]] = set()
     used = True
 
 
@@ -44,19 +56,17 @@ def computed_anew() -> Iterator[None]:
         Memory.used = True
 
 
-@contextmanager
-def remembered() -> Iterator[None]:
-    """Replace each function whose module the tests have imported."""
-    with ExitStack() as stack:
-        for (home, name), key in REMEMBERED.items():
-            if home in sys.modules:
-                stack.enter_context(_replaced(sys.modules[home], name, key))
-        yield
+def remember() -> None:
+    """Replace each function whose module has been imported since the last call."""
+    for home, name in REMEMBERED.keys() - Memory.replaced:
+        if home in sys.modules:
+            Memory.replaced.add((home, name))
+            _replace(sys.modules[home], name.split("."), REMEMBERED[home, name])
 
 
-@contextmanager
-def _replaced(home: Any, name: str, key: Callable[..., str | None]) -> Iterator[None]:
-    plain, made = getattr(home, name), dict[str, Any]()
+def _replace(module: Any, names: list[str], key: Callable[..., str | None]) -> None:
+    home = reduce(getattr, names[:-1], module)
+    plain, made = getattr(home, names[-1]), dict[str, Any]()
 
     def once(*words: Any, **options: Any) -> Any:
         place = key(*words, **options) if Memory.used else None
@@ -66,6 +76,4 @@ def _replaced(home: Any, name: str, key: Callable[..., str | None]) -> Iterator[
             made[place] = plain(*words, **options)
         return made[place]
 
-    setattr(home, name, once)
-    yield
-    setattr(home, name, plain)
+    setattr(home, names[-1], staticmethod(once))
