@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -103,25 +104,44 @@ def instructions(word: str) -> list[str]:
 ENTRYPOINT: list[str] = json.loads(instructions("ENTRYPOINT")[0])
 COMMAND: list[str] = json.loads(instructions("CMD")[-1])
 HEALTH: list[str] = json.loads(instructions("CMD")[0])
-(LIBRARIES,) = (re.findall(r"constraints\.txt (.*)$", line) for line in instructions("RUN") if "-c " in line)
+LIBRARIES: list[str] = re.findall(r"^RUN pip install .*-c /tmp/constraints\.txt (.*)$", DOCKERFILE, re.MULTILINE)[
+    0
+].split()
+
+
+def copies() -> list[tuple[str, str]]:
+    """Source and target of everything that the image's build copies from the project."""
+    lines = [line.split() for line in instructions("COPY") if "--from" not in line]
+    return [(source, target) for *sources, target in lines for source in sources]
+
+
+def wheel_of_the_image(folder: Path) -> Path:
+    """The wheel that its first stage builds, from nothing but what it copies."""
+    for source, target in copies():
+        if (ROOT / source).is_dir():
+            shutil.copytree(
+                ROOT / source, folder / "project" / target, ignore=shutil.ignore_patterns("__pycache__", "built")
+            )
+        elif target == "./":
+            (folder / "project").mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / source, folder / "project")
+    return hatchling(folder / "project", "wheel", folder / "wheel")[0]
 
 
 def test_the_image_copies_what_exists_and_what_its_context_holds() -> None:
     allowed = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(encoding="utf-8"), flags=re.MULTILINE)
-    words = [it for line in instructions("COPY") if "--from" not in line for it in line.split()[:-1]]
-    assert len(words) >= 7
-    for word in words:
-        assert (ROOT / word).exists() and word.split("/")[0] in allowed, word
+    assert len(copies()) >= 7
+    for source, _ in copies():
+        assert (ROOT / source).exists() and source.split("/")[0] in allowed, source
 
 
 def test_the_image_installs_pinned_libraries_that_the_project_declares_and_not_torch() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
-    libraries = LIBRARIES[0].split()
-    assert len(libraries) == 8 and "torch" not in libraries
-    assert set(libraries) <= PINS & {re.split(r"[\[<>=; ]", line)[0] for line in declared}
+    assert len(LIBRARIES) == 8 and "torch" not in LIBRARIES
+    assert set(LIBRARIES) <= PINS & {re.split(r"[\[<>=; ]", line)[0] for line in declared}
     serve = {re.split(r"[\[<>=; ]", line)[0] for line in project["optional-dependencies"]["serve"]}
-    assert serve <= set(libraries), "all of the extra"
+    assert serve <= set(LIBRARIES), "all of the extra"
 
 
 def test_the_image_serves_as_nobody_in_particular() -> None:
@@ -136,14 +156,12 @@ def test_the_image_serves_as_nobody_in_particular() -> None:
 
 
 @pytest.mark.slow
-def test_a_device_asks_the_image_s_server_and_neither_has_torch(
-    wheels: Mapping[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The edge wheel with what it declares, the attncem wheel with the Dockerfile's lines."""
+def test_a_device_asks_the_image_s_server_and_neither_has_torch(wheels: Mapping[str, Path], tmp_path: Path) -> None:
+    """The edge wheel with what it declares, the server by the Dockerfile's lines."""
     device, server = Environment(tmp_path / "device"), Environment(tmp_path / "server")
     device.install("-c", ROOT / "constraints.txt", wheels["attncem-edge"])
-    server.install("-c", ROOT / "constraints.txt", *LIBRARIES[0].split())
-    server.install("--no-deps", wheels["attncem"])
+    server.install("-c", ROOT / "constraints.txt", *LIBRARIES)
+    server.install("--no-deps", wheel_of_the_image(tmp_path / "image"))
     bundle, picture = tmp_path / "bundle", photo(tmp_path)
     manifest = make_bundle(bundle)
     has_torch = (
