@@ -117,7 +117,7 @@
     const started = performance.now();
     const logits = data.offline
       ? (await server(released, [1, ...data.shape]))[0]
-      : await attncem.ask(location.origin, client.manifest, request, { timeout: 10, retries: 1 });
+      : await attncem.ask(location.origin, client.manifest, request, { timeout: 10, retries: 0 }); // a retry would not be counted
     return { logits, bytes: request.body.length, time: performance.now() - started };
   };
 
@@ -131,6 +131,7 @@
       const look = await client.look(pixels);
       if (turn !== latest) return;
       const picture = { pixels, ...look, label, rebuilt: new Map() };
+      shown = null; // what is still computed belongs to another picture
       drawImage(byId("picture"), pixels, 1);
       byId("picture-note").textContent = [label ? said("label", { name: label }) : words.foreign, steps.length ? said("prepared", { steps: steps.join("; ") }) : ""].filter(Boolean).join(" ");
       stale(true, "sent", "answer", "rebuilt", "blind");
@@ -177,7 +178,7 @@
       const next = await client.release(picture.z, picture.pixels);
       for (let i = 0; i < sum.length; i++) sum[i] += next[i];
       if (drawn % 16 === 0) {
-        byId("rebuilt-note").textContent = said("drawing", { count: drawn });
+        if (chosen().releases === releases) byId("rebuilt-note").textContent = said("drawing", { count: drawn });
         await new Promise((done) => setTimeout(done));
         if (picture !== shown) return null;
       }
