@@ -215,7 +215,7 @@ def _from_json(tensor: Mapping[str, Any], rest: memoryview, shape: list[int]) ->
 
 def _flat(data: list[Any], shape: list[int]) -> list[Any]:
     """The numbers of a flat list, or of one that is nested as its shape says."""
-    if not any(isinstance(one, list) for one in data):
+    if list not in set(map(type, data)):
         return data
     nested = np.empty(0, object)
     with suppress(ValueError):  # lists of different lengths
