@@ -29,7 +29,7 @@ LONGEST = (
     *("test_report_browser", "test_card", "test_networks_table", "test_reaching", "test_explain", "test_forecast"),
     *("test_plugins_page", "test_travelling", "test_fuzz_onnx", "test_fuzz_archives", "test_selective_audits"),
     *("test_selective_training", "test_doubt_weights", "test_plugins", "test_onnx_process", "test_docs_deploy"),
-    *("test_pruning", "test_floor", "test_gan", "test_serve_load"),
+    *("test_pruning", "test_floor", "test_gan", "test_serve_load", "test_examples", "test_distributions"),
 )
 """Test files of more than about ten seconds, quick or slow."""
 
