@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from attncem.base.texts import speaking
 from attncem.base.types import ConfigError, RunError
 from attncem.cli.main import main
 from attncem.deploy import browser
-from attncem.live import sources
+from attncem.deploy.serving.limits import Limits
+from attncem.deploy.serving.running import Place, open_service
+from attncem.live import app, sources
 from attncem.live.facts import NAME, Example, LiveFacts, Shown, Stop, Stronger, open_shown, to_text
 from attncem.live.page import page_of, policy_of, write_live
 from attncem.live.sources import packaged_models, prepared
@@ -270,3 +273,17 @@ def test_without_the_client_for_browsers_nothing_is_begun(
     monkeypatch.setattr(browser.web_client, "__defaults__", (tmp_path,))
     assert main(["live", "runs/any"]) == 2
     assert "npm" in capsys.readouterr().err
+
+
+def test_a_token_for_other_servers_does_not_close_the_page(
+    packed: Callable[..., Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNCEM_TOKEN", "a-token-of-sixteen-letters")
+    served = list[Place]()
+    monkeypatch.setattr(app, "serve", lambda bundles, place, *rest, **options: served.append(place))
+    shown = packed(stop(1))
+    app.show(shown, 0, lambda url: None)
+    with closing(open_service([shown.folder], served[0], Limits())) as service:
+        assert list(service.tokens) == []
+    with closing(open_service([shown.folder], Place(), Limits())) as service:
+        assert len(service.tokens) == 1, "any other server takes it"

@@ -34,7 +34,7 @@ def show(shown: Shown, port: int, announce: Callable[[str], None]) -> None:
     page, files = page_of(shown, offline=False), files_of(shown, offline=False)
     serve(
         [shown.folder],
-        Place(port=port),
+        Place(port=port, secret=False),  # a page has no token
         Limits(),
         lambda url, _: announce(f"{url}/"),
         around=lambda models: live_app(models, page, files),

@@ -67,7 +67,7 @@ def _no_password() -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and for whom a server answers."""
+    """Where and for whom a server answers; ``secret``: the environment may hold a token."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -78,6 +78,7 @@ class Place:
     connections: int = 10_000
     threads: int = 1
     log_requests: bool = False
+    secret: bool = True
 
 
 def open_service(bundles: Sequence[str | Path], place: Place, limits: Limits) -> Service:
@@ -88,7 +89,7 @@ def open_service(bundles: Sequence[str | Path], place: Place, limits: Limits) ->
     from attncem.deploy.serving.model import open_models
     from attncem.deploy.serving.tokens import Counts, read_tokens
 
-    tokens = read_tokens(place.tokens, place.budget, os.environ)
+    tokens = read_tokens(place.tokens, place.budget, os.environ if place.secret else {})
     budgets = any(token.budget is not None for token in tokens)
     if place.budget is not None and not tokens:
         raise ConfigError("--budget counts for each token, so it needs --tokens FILE or ATTNCEM_TOKEN")
