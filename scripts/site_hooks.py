@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -81,13 +80,23 @@ def _begins_block(line: str, before: str) -> bool:
 
 
 def option_tables() -> str:
-    """Every option of a run, one table for each section and for each choice with options of its own."""
-    parts = []
-    for section, members in groupby(describe_options(), key=lambda option: option.key.partition(".")[0]):
-        for when, options in groupby(members, key=lambda option: option.when):
-            title = f"### `{when}`" if when else f"## `{section}`"
-            parts.append("\n".join([title, "", *_option_rows(list(options))]))
-    return "\n\n".join(parts)
+    """Every option of a run: a table for each section, and one for each choice with options of its own."""
+    parts: dict[tuple[str, str], list[OptionHelp]] = {}
+    for option in describe_options():
+        parts.setdefault((_section(option), option.when), []).append(option)
+    order = {section: number for number, (section, _) in reversed(list(enumerate(parts)))}
+    ordered = sorted(parts.items(), key=lambda part: order[part[0][0]])
+    return "\n\n".join(_option_table(*part, options) for part, options in ordered)
+
+
+def _section(option: OptionHelp) -> str:
+    """The section of an option; options at the top level are those of the run."""
+    first, dot, _ = option.key.partition(".")
+    return first if dot else "run"
+
+
+def _option_table(section: str, when: str, options: list[OptionHelp]) -> str:
+    return "\n".join([f"### {when}" if when else f"## {section}", "", *_option_rows(options)])
 
 
 def _option_rows(options: list[OptionHelp]) -> list[str]:

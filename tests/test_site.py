@@ -25,6 +25,7 @@ LOADED = {"script": "src", "link": "href", "img": "src", "source": "src", "ifram
 """What a browser loads by itself, and the attribute that names it."""
 MOST_REPEATED = 20
 """Words of a paragraph that two pages may share."""
+FORMATS = runpy.run_path(str(ROOT / "scripts/write_format_tables.py"))
 
 
 def navigation() -> dict[str, list[str]]:
@@ -53,6 +54,14 @@ def test_no_page_repeats_a_paragraph_of_another() -> None:
     counts = Counter(text for page in PAGES for text in set(paragraphs(page)) if len(text.split()) > MOST_REPEATED)
     assert len(counts) > 500
     assert [text for text, number in counts.items() if number > 1] == []
+
+
+def test_the_page_of_formats_is_that_of_the_classes() -> None:
+    page = (ROOT / "docs/formats.md").read_text(encoding="utf-8")
+    assert FORMATS["renewed"](page) == page, "run python3 scripts/write_format_tables.py"
+    kinds = FORMATS["closure"](kind for files in FORMATS["FILES"].values() for kind in files.values())
+    keys = {key for kind in kinds for key in FORMATS["fields_of"](kind)}
+    assert len(keys) > 200 and {key for key in keys if f"| `{key}` | " not in page} == set()
 
 
 def test_pages_are_made_readable_for_python_markdown() -> None:
