@@ -229,7 +229,7 @@ def test_a_server_without_open_files_left_recovers(
     with serving(tmp_path / "log", [bundle], *options) as server:
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (60, 60))
         many = [server.socket() for _ in range(100)]
-        time.sleep(0.5)
+        time.sleep(0.2)
         for connection in many:
             connection.close()
         time.sleep(1.2)
