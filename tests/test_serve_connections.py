@@ -232,6 +232,7 @@ def test_a_server_without_open_files_left_recovers(
         time.sleep(0.2)
         for connection in many:
             connection.close()
+        time.sleep(0.7)  # until it has seen that they are closed
         assert status_by_tls(server, ssl.create_default_context(cafile=certificate[0])) == 200
     log = (tmp_path / "log").read_text()
     named = "socket.accept() out of system resource (OSError)" in log
