@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 
 from attncem.base.texts import speaking
+from attncem.deploy.exporting import export
 from attncem.judging.auditing.kept import kept_attack
 from attncem.live.facts import open_shown
 from attncem.live.page import write_live
@@ -241,6 +242,19 @@ GIVING = """([kind, files, data]) => {
     : new ClipboardEvent(kind, { clipboardData: transfer, bubbles: true });
   document.body.dispatchEvent(event);
 }"""
+
+
+def test_a_bundle_alone_asks_for_a_picture_and_answers(watched: Watched, run: Path, tmp_path: Path) -> None:
+    export(run, tmp_path / "bundle")
+    file = write_live(open_shown(tmp_path / "bundle"), tmp_path / "page.html")
+    photo = tmp_path / "photo.png"
+    Image.fromarray(np.full((28, 28), 90, np.uint8)).save(photo)
+    watched.page.goto(file.as_uri())
+    watched.page.locator("#status", has_text="Take, open, drop or paste a picture.").wait_for()
+    watched.see(lambda: watched.page.locator("#file").set_input_files(photo))
+    assert watched.page.locator("#answer li").count() == 5
+    assert watched.page.locator("#no-attack").inner_text() == "No audited attack to show"
+    assert watched.page.locator("#blind-note").inner_text() == "No blind guess to show."
 
 
 def test_a_file_that_is_no_picture_is_named_and_the_page_goes_on(

@@ -318,6 +318,6 @@
   for (const control of controls) control.disabled = false;
   const first = document.querySelector(".example");
   if (first) first.click();
-  else status(said("ready"));
+  else status(said("choose"));
   for (const stop of data.stops) if (stop.file) decoder(stop).catch(() => {});
 })();
