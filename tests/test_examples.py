@@ -32,7 +32,7 @@ PAGES = {
     "deployed_client.py": "deploy.md",
     "gate.yaml": "gate.md",
     "privacy.yml": "gate.md",
-    "first-hour.ipynb": "notebook.md",
+    "first-hour.ipynb": "terminal.md",
 }
 """The page that names each example."""
 

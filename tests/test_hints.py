@@ -157,7 +157,7 @@ def test_an_interrupted_audit_says_where_its_rows_are(
 
 
 MISTAKES = re.findall(
-    r"^\| `attncem (.+?)` \| (.+?) \|$", (Path(__file__).parent.parent / "docs/mistakes.md").read_text(), re.MULTILINE
+    r"^\| `attncem (.+?)` \| (.+?) \|$", (Path(__file__).parent.parent / "docs/terminal.md").read_text(), re.MULTILINE
 )
 
 
