@@ -27,6 +27,7 @@ from attncem.campaigns.running import CampaignResult
 from attncem.cli.main import main
 from attncem.config.loading.load import dump_config, load, load_config, packaged_configs
 from attncem.config.options.campaigns import Campaign, load_campaign, packaged_campaigns
+from attncem.config.options.search import load_search
 from attncem.records.campaign_folder import CampaignFolder, held
 from campaigns import SUITE, InProcess, TrainedOnce, campaign, numbers, stamps
 
@@ -157,10 +158,11 @@ def test_packaged_campaigns_can_be_planned(name: str) -> None:
     assert expand(made)
 
 
-def test_the_documents_example_is_a_campaign() -> None:
+def test_the_documents_examples_are_a_campaign_and_a_search() -> None:
     page = (Path(__file__).parent.parent / "docs" / "campaigns.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    example, of_a_search = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert len(expand(load_campaign(yaml.safe_load(example)))) == 21
+    assert list(load_search(yaml.safe_load(of_a_search)).methods) == ["kmeans", "gated"]
     assert "= 21 cells" in page
 
 

@@ -49,7 +49,7 @@ def test_the_other_numbers_are_those_of_the_benchmark() -> None:
 
 
 def test_its_commands_are_taken() -> None:
-    pages = PAGE + (ROOT / "docs/search.md").read_text(encoding="utf-8")
+    pages = PAGE + (ROOT / "docs/campaigns.md").read_text(encoding="utf-8")
     lines = re.findall(r"(?:^|`)attncem ([^#\n`]+)", pages, flags=re.MULTILINE)
     commands = [line for line in lines if line.split()[0] in ("campaign", "search") and len(line.split()) > 2]
     assert len(commands) > 6

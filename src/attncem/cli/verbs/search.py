@@ -24,7 +24,7 @@ def add(verbs: Verbs) -> None:
     parser.usage = "attncem search [options] FILE [KEY=VALUE ...]"
     parser.epilog = (
         "The same command resumes a search that was stopped or killed. KEY=VALUE: an option of the search "
-        "(equal_budget=false), or of every run (training.epochs=20). File format: docs/search.md"
+        "(equal_budget=false), or of every run (training.epochs=20). File format: docs/campaigns.md"
     )
     parser.add_argument("source", metavar="FILE", help="packaged search, see below, YAML file, or a search's folder")
     parser.add_argument("--budget", metavar="B", help="for the whole search: trials, e.g. 24, or a time, e.g. 30m, 2h")
