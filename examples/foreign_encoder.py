@@ -1,4 +1,4 @@
-"""Audit an encoder that was trained elsewhere, from its ONNX file (docs/foreign-encoders.md).
+"""Audit an encoder that was trained elsewhere, from its ONNX file (docs/networks.md).
 
 python examples/foreign_encoder.py net.onnx audits
 

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = ROOT / "examples"
 PAGES = {
     "own_surrogate.py": "plugins.md",
-    "foreign_encoder.py": "foreign-encoders.md",
+    "foreign_encoder.py": "networks.md",
     "deployed_client.py": "deploy.md",
     "gate.yaml": "gate.md",
     "privacy.yml": "gate.md",
