@@ -298,6 +298,7 @@ def test_counts_that_cannot_be_written_stop_answers(tmp_path: Path) -> None:
     with pytest.raises(Refusal, match="cannot be written") as refusal:
         counts.take(Token("phone", b"", 5), 1)
     assert refusal.value.status == 503
+    counts.close()
     (tmp_path / "other").write_text("no base")
     with pytest.raises(AttncemError, match="no file of counts"):
         Counts(tmp_path / "other")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -92,10 +93,10 @@ def test_the_file_holds_no_picture_and_is_private(tmp_path: Path) -> None:
     assert b"nobody may see" not in file.read_bytes() and file.stat().st_mode & 0o777 == 0o600
     other = tmp_path / "other"
     counter(other, total=5).count(spending("a picture that nobody may see"))
-    marks = [
-        sqlite3.connect(it / "releases.sqlite").execute("SELECT image FROM releases").fetchone()
-        for it in (tmp_path, other)
-    ]
+    marks = []
+    for folder in (tmp_path, other):
+        with closing(sqlite3.connect(folder / "releases.sqlite")) as base:
+            marks.append(base.execute("SELECT image FROM releases").fetchone())
     assert marks[0] != marks[1], "the marks of two devices cannot be compared"
     file.chmod(0o640)
     with pytest.raises(ConfigError, match="chmod 600"):

@@ -94,6 +94,18 @@ def holder(tokens: Sequence[Token], authorization: str | None) -> Token | None:
     return fitting[0]
 
 
+def _open(file: str | Path) -> sqlite3.Connection:
+    """The file of counts with its table; it is closed where it is none."""
+    base = sqlite3.connect(file, isolation_level=None, timeout=5, check_same_thread=False)
+    try:
+        base.execute("PRAGMA synchronous=FULL")
+        base.execute("CREATE TABLE IF NOT EXISTS releases (token TEXT PRIMARY KEY, used INTEGER NOT NULL)")
+    except sqlite3.Error:
+        base.close()
+        raise
+    return base
+
+
 class Counts:
     """The releases of every token, on disk before they are answered.
 
@@ -107,9 +119,7 @@ class Counts:
         self._file = file
         self._in_hand: dict[str, int] = {}
         try:
-            self._base = sqlite3.connect(file, isolation_level=None, timeout=5, check_same_thread=False)
-            self._base.execute("PRAGMA synchronous=FULL")
-            self._base.execute("CREATE TABLE IF NOT EXISTS releases (token TEXT PRIMARY KEY, used INTEGER NOT NULL)")
+            self._base = _open(file)
         except sqlite3.Error as error:
             raise DataError(f"{file} is no file of counts: {error}") from error
 
