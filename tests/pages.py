@@ -24,6 +24,12 @@ def read_page(name: str) -> str:
     return (ROOT / "docs" / name).read_text(encoding="utf-8")
 
 
+def read_part(name: str, heading: str) -> str:
+    """The part of a page of docs/ below a heading of the second level."""
+    (part,) = re.findall(rf"^## {heading}\n(.*?)(?=^## |\Z)", read_page(name), re.MULTILINE | re.DOTALL)
+    return str(part)
+
+
 def follow(page: str, root: Path) -> None:
     """Put every block where the page says."""
     for step in STEP.finditer(page):

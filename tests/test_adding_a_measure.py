@@ -1,4 +1,4 @@
-"""docs/adding-a-measure.md, executed step by step in a copy of the project."""
+"""docs/adding.md: a measure, executed step by step in a copy of the project."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pages import STEP, copy_project, follow, read_page, run_python, run_testers
+from pages import STEP, copy_project, follow, read_part, run_python, run_testers
 
-PAGE = read_page("adding-a-measure.md")
+PAGE = read_part("adding.md", "Adding a measure")
 TESTERS = ["tests/test_metrics.py", "tests/test_texts.py", "tests/test_languages.py", "tests/test_results.py"]
 SHOW = """
 import io, sys

@@ -1,4 +1,4 @@
-"""docs/adding-a-surrogate.md, executed step by step in a copy of the project."""
+"""docs/adding.md: a surrogate, executed step by step in a copy of the project."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pages import STEP, copy_project, follow, read_page, run_testers
+from pages import STEP, copy_project, follow, read_part, run_testers
 
-PAGE = read_page("adding-a-surrogate.md")
+PAGE = read_part("adding.md", "Adding a surrogate")
 TESTERS = [
     "tests/contracts/test_surrogates.py",
     "tests/test_configs.py",

@@ -1,4 +1,4 @@
-"""docs/adding-an-attack.md, executed step by step in a copy of the project."""
+"""docs/adding.md: an attack, executed step by step in a copy of the project."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pages import STEP, copy_project, follow, read_page, run_python, run_testers
+from pages import STEP, copy_project, follow, read_part, run_python, run_testers
 
-PAGE = read_page("adding-an-attack.md")
+PAGE = read_part("adding.md", "Adding an attack")
 TESTERS = ["tests/contracts/test_attacks.py", "tests/test_imports.py", "tests/test_readme.py"]
 AUDIT = """
 import json, sys

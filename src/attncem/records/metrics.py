@@ -195,7 +195,7 @@ METRICS: dict[str, Metric] = {
     "band_high": Metric(band_high, "higher", "", 4, 0.0),
 }
 """Measures by name; the first one ranks attacks, and the three bands add up to it. Their titles are in the catalogue,
-under `measure.NAME`. This is the only list: docs/adding-a-measure.md adds one."""
+under `measure.NAME`. This is the only list: docs/adding.md adds one."""
 PERFECT: dict[str, float] = {name: item.perfect for name, item in METRICS.items() if item.perfect is not None}
 """The score of a perfect copy, by measure."""
 
