@@ -15,6 +15,7 @@ import yaml
 
 import attncem
 import attncem_edge
+from pages import read_part
 from test_imports import imports
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +58,7 @@ def test_the_citation_is_that_of_the_package() -> None:
 
 
 def test_the_works_that_the_documents_cite_are_references() -> None:
-    page = (ROOT / "docs/documents.md").read_text(encoding="utf-8")
+    page = read_part("surrogates.md", "The documents 000 to 004")
     cited = re.findall(r"“([^”]+)”, [^,]+(?: \d{4})?,\s+\[arXiv [\d.]+\]\((https://[^)]+)\)", page)
     assert len(cited) == page.count("[arXiv") == 4
     assert [(work["title"], work["url"]) for work in CITATION["references"]] == cited

@@ -65,7 +65,7 @@ class GatedOptions(AttentionOptions):
 
     name: Literal["gated"] = "gated"
     variant: Literal["ours", "000", "002", "004"] = "ours"
-    """Preset for the options that are not set: that of a document (docs/documents.md), or ours."""
+    """Preset for the options that are not set: that of a document (docs/surrogates.md), or ours."""
     hidden_dim: int = Field(64, ge=1)
     """Hidden size of the attention (ours; the documents have none)."""
     layer_norm: bool = True
@@ -166,7 +166,7 @@ class SlotOptions(AttentionOptions):
 
     name: Literal["slot"] = "slot"
     variant: Literal["ours", "001", "003"] = "ours"
-    """Preset for the options that are not set: that of a document (docs/documents.md), or ours."""
+    """Preset for the options that are not set: that of a document (docs/surrogates.md), or ours."""
     tokens: Literal["sample", "spatial"] = "sample"
     """Slots over whole samples, or over the positions of z, where the responsibility of a sample is the mean over its
     positions (003's fourth problem); the moments use z."""
