@@ -294,7 +294,7 @@ def test_floors_are_means_of_all_own_images(run: RunDirectory, monkeypatch: pyte
     of_class.fit(some, seed=0)
     torch.testing.assert_close(overall.reconstruct(x[:1])[0], x[y != 3].mean(0))
     means = torch.stack([x[y != 3].mean(0) if label == 3 else x[y == label].mean(0) for label in range(10)])
-    torch.testing.assert_close(of_class._means, means)  # type: ignore[attr-defined]
+    torch.testing.assert_close(of_class.means, means)  # type: ignore[attr-defined]
 
 
 def images_of(oracle: Oracle) -> set[bytes]:

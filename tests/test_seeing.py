@@ -171,8 +171,9 @@ def test_the_strongest_saw_what_the_threat_model_grants(fresh: AuditResult) -> N
     assert [(row.releases, row.jitter) for row in fresh.rows] == [(1, 0), (1, 0), (4, 0), (16, 0), (16, 1)]
 
 
-def test_what_is_learned_is_kept_of_the_strongest_alone(fresh: AuditResult) -> None:
-    assert [file.name for file in Path(fresh.folder).glob("*.safetensors")] == ["ridge.safetensors"]
+def test_what_is_learned_is_kept_of_the_strongest_and_of_it_at_the_stops_of_the_live_page(fresh: AuditResult) -> None:
+    kept = {file.name for file in Path(fresh.folder).glob("*.safetensors")}
+    assert kept == {"ridge.safetensors", "ridge-x16.safetensors"}, "4 releases are no stop"
 
 
 def test_who_is_granted_more_releases_has_another_strongest(tmp_path: Path) -> None:
