@@ -219,10 +219,10 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     one.symlink_to(other)
     other.symlink_to(one)
     for source, said in (
-        (one, "loop"),
+        (one, "loop|too many levels of symbolic links"),  # the second: Python 3.13 does not name the loop
         ("/dev/zero", "longer than"),
         (tmp_path, "directory"),
-        ("a\0.yaml", "null byte"),
+        ("a\0.yaml", "null (byte|character)"),
     ):
         with pytest.raises(ConfigError, match=f"(?i){said}"):
             load_config(source)
