@@ -28,6 +28,10 @@ _MARKER = re.compile(r"^<!-- generate: ([\w ]+) -->$", re.MULTILINE)
 _FENCE = re.compile(r"^\s*```")
 _BLOCK = re.compile(r"\s*([-*] |\d+\. |\|)")
 """How a list or table begins."""
+_SWITCHED = '<style id="hljs-light"></style><style id="hljs-dark"></style>\n'
+"""Two elements that the theme's colour switch needs, and which it leaves out of pages without highlighted code."""
+_BY_NUMBER = re.compile(r'<a (?=[^>]*href="#\d)')
+"""A link to a heading that begins with a digit, with which the theme's list of headings ends in an error."""
 _BRACKETS = re.compile(r"(`[^`]*`)|\]\[")
 """Code, or brackets in a row, which would name a link."""
 
@@ -59,6 +63,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """A page as Python-Markdown reads it, with its generated parts."""
     text = _OUTSIDE.sub(r"](\1", markdown).replace("<details>", '<details markdown="1">')
     return spaced(_MARKER.sub(lambda marker: GENERATED[marker[1]](), text))
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """The page as the theme's script can read it: without this the script stops, and nothing on the page switches."""
+    output = output.replace("</title>", f"</title>{_SWITCHED}", 1)
+    return _BY_NUMBER.sub("<a disabled ", output)
 
 
 def spaced(text: str) -> str:
