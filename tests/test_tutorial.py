@@ -12,7 +12,7 @@ from attncem.cli.main import main
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```\n(.+?)^```$", re.MULTILINE | re.DOTALL)
-SAID = {
+PRINTED = {
     "audit runs/plain --suite quick": ("This audit is", "Strongest attack on each run", "floor: class mean"),
     "audit runs/defended --suite quick": ("the client alone: not known; run attncem train --on-device",),
     "--suite certificates": ("at most", "nats (95 % confidence), a proven bound", "releases of one image: 256"),
@@ -43,6 +43,6 @@ def test_the_commands_of_the_tutorial_work(
         expected = int(code[1]) if (code := re.search(r"# exit code (\d)$", line)) else 0
         assert main(words[1:]) == expected, line
         printed = " ".join(capfd.readouterr().out.split())
-        wanted = [part for key, parts in SAID.items() if key in line for part in parts]
+        wanted = [part for key, parts in PRINTED.items() if key in line for part in parts]
         assert [part for part in wanted if part not in printed] == [], line
     assert all((tmp_path / name).is_file() for name in ("runs/defended/card/card.html", "private.html"))
