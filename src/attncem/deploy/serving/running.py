@@ -165,6 +165,9 @@ def _stoppable(config: uvicorn.Config, service: Service) -> uvicorn.Server:
             service.stopping = True
             self.force_exit = self.should_exit and number == signal.SIGINT
             self.should_exit = True
+            if self.force_exit:  # asyncio waits for open connections from Python 3.12 on
+                for connection in list(self.server_state.connections):
+                    connection.transport.abort()
 
     return Server(config)
 
