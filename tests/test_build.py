@@ -18,7 +18,7 @@ from attncem.data.specs import DATASETS
 from attncem.judging.opening import open_run
 from attncem.models.front_ends import build_front_end
 from attncem.models.split import SplitModel
-from attncem.training import train as training
+from attncem.training import trainer
 from attncem.training.build import build_model, build_surrogate_for, check, load_data
 from attncem.training.surrogates import SURROGATES
 from attncem.training.train import train
@@ -216,7 +216,7 @@ def trained(tmp_path: Path, tiny: dict[str, Any], monkeypatch: pytest.MonkeyPatc
         built.append(build_model(*given))
         return built[-1]
 
-    monkeypatch.setattr(training, "build_model", remember)
+    monkeypatch.setattr(trainer, "build_model", remember)
     run = train("demo", tiny, out=tmp_path / "run", progress=silent)
     return run, built[0].eval()
 
