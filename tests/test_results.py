@@ -536,7 +536,20 @@ def check_serve_load(_: pytest.MonkeyPatch) -> None:
     assert not any(row["wrong answers"] for row in [*rows, result["idle"]])
     grown = [row["memory at the end over that after 5,000"] for row in rows[:4]]
     assert max(grown) < 1.05
-    assert serve_load.table_of(result) in (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/serve.md").read_text(encoding="utf-8")
+    assert serve_load.table_of(result) in page
+    small, medium, large = (model["batching"]["throughput"] for model in result["models"].values())
+    assert f"{small:.2f} of the answers of onnxruntime alone for the small half, {medium:.2f} for the medium" in page
+    assert f"one and {large:.2f} for VGG11's" in page and min(medium, large) > 0.5 > small
+    first = result["models"]["small"]
+    shortest = first["floors"]["onnxruntime behind bare HTTP"]["throughput"]
+    assert f"the shortest HTTP in front of it reaches {shortest:.2f}" in page
+    assert f"takes {first['floors']['empty app']['processor time']:.2f} of the time of the half itself" in page
+    assert f"{first['batching']['throughput over onnxruntime behind bare HTTP']:.2f} of that shortest HTTP" in page
+    idle = result["idle"]
+    assert (
+        f"{idle['kB of memory for each']:g} kB of memory each" in page and f"{idle['median time']:g} times its" in page
+    )
 
 
 def check_edge_costs(monkeypatch: pytest.MonkeyPatch) -> None:
