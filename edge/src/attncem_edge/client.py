@@ -107,6 +107,10 @@ class Client:
         decision = self.manifest.decision
         return answers is not None and decision is not None and float(_softmax(answers).max()) > decision.threshold
 
+    def probabilities(self, logits: Feature) -> dict[str, float]:
+        """The probabilities by label that logits mean, in the order of the bundle."""
+        return dict(zip(self.manifest.labels, _softmax(logits).tolist(), strict=True))
+
     def pixels(self, picture: str | Path | Pixels) -> tuple[Pixels, list[str]]:
         """Pixels uint8 [C, H, W] of a picture, and how it was converted."""
         shape = self.manifest.image.shape
@@ -130,7 +134,7 @@ class Client:
         return noise_key(self._device)
 
     def _prediction(self, logits: Feature, sent: int, confidence: float | None, steps: list[str]) -> Prediction:
-        shares = dict(zip(self.manifest.labels, _softmax(logits).tolist(), strict=True))
+        shares = self.probabilities(logits)
         return Prediction(max(shares, key=lambda it: shares[it]), shares, sent == 0, sent, confidence, steps)
 
     def close(self) -> None:

@@ -76,8 +76,7 @@ class LoadedModel:
         return stop
 
     def _answer(self, logits: Numbers, released: Numbers | None, steps: list[str]) -> Answer:
-        powers = np.exp(logits.astype(np.float64) - float(logits.max()))
-        shares = dict(zip(self.manifest.labels, (powers / powers.sum()).tolist(), strict=True))
+        shares = self._client.probabilities(logits)
         return Answer(max(shares, key=lambda it: shares[it]), shares, released, steps)
 
 
