@@ -6,30 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from edge_channels import EXAMPLES, WRONG, example
 from edge_golden import GOLDEN, KEY, pattern
 
 from attncem_edge.channel import SUPPORTED, Channel, coloured
 from attncem_edge.errors import BundleError
 
 PRINT = "ab" * 32
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "identity": {},
-    "gaussian": {"noise": "fresh", "noise_std": 0.5},
-    "laplace": {"noise": "fresh", "noise_std": 0.5, "scale": None},
-    "shaped": {"noise": "fresh", "noise_std": 0.5, "tilt": 1.0},
-    "local_dp": {"noise": "fresh", "noise_std": 1.0, "grid": 2.0**-11, "clip": 1.0, "epsilon": 10.0, "delta": 1e-5},
-    "dropout": {"noise": "fresh", "rate": 0.25, "rescale": True},
-    "top_k": {"keep": 0.25},
-    "quantise": {"bits": 3, "low": -1.0, "high": 1.0},
-}
 
 
 def channel(*stages: dict[str, Any]) -> Channel:
     return Channel(stages, PRINT)
-
-
-def example(name: str, **others: Any) -> dict[str, Any]:
-    return {"name": name, **EXAMPLES[name], **others}
 
 
 @pytest.mark.parametrize("tilt", [1.0, -2.5])
@@ -82,23 +69,7 @@ def test_stages_follow_each_other_with_noise_of_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("stage", "words"),
-    [
-        ({"name": "mine"}, "'mine' is unknown"),
-        ({}, "None is unknown"),
-        ({"name": "gaussian"}, "needs noise, noise_std"),
-        (example("gaussian", noise_std=-1), "noise_std=-1"),
-        (example("gaussian", noise_std=float("nan")), "noise_std=nan"),
-        (example("gaussian", noise_std="0"), "noise_std='0'"),
-        (example("gaussian", noise_std=True), "noise_std=True"),
-        (example("gaussian", noise="none"), "noise='none'"),
-        (example("gaussian", less=1), "has the options"),
-        (example("local_dp", grid=0.3), "grid=0.3"),
-        (example("quantise", bits=17), "bits=17"),
-        (example("quantise", low=2.0), "empty range"),
-        (example("top_k", keep=0), "keep=0"),
-        (example("dropout", rate=1.0), "rate=1.0"),
-        (example("shaped", tilt=9), "tilt=9"),
-    ],
+    [*WRONG, ({}, "None is unknown"), (example("gaussian", noise_std=float("nan")), "noise_std=nan")],
 )
 def test_a_stage_that_cannot_be_applied_is_refused(stage: dict[str, Any], words: str) -> None:
     with pytest.raises(BundleError, match=words):
