@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from attncem.base.texts import speaking
 from attncem.base.types import ConfigError, RunError
 from attncem.cli.main import main
 from attncem.deploy import browser
+from attncem.deploy.browser import LICENSES, web_client
 from attncem.deploy.serving.limits import Limits
 from attncem.deploy.serving.running import Place, open_service
 from attncem.live import app, sources
@@ -153,6 +155,12 @@ def test_the_file_holds_everything_and_the_served_page_only_words(packed: Callab
     names = {"runtime.wasm", "client.onnx", "server.onnx", "decoder-1.onnx", "decoder-16.onnx"}
     assert set(re.findall(r'id="file-([^"]+)"', page_of(shown, offline=True))) == names
     assert "file-" not in page_of(shown, offline=False).replace("`file-${name}`", "")
+
+
+def test_the_file_holds_the_licences_of_what_it_contains(packed: Callable[..., Shown]) -> None:
+    shown, licences = packed(stop(1)), escape((web_client() / LICENSES).read_text(encoding="utf-8"))
+    assert licences.strip() and str(licences) in page_of(shown, offline=True)
+    assert str(licences) not in page_of(shown, offline=False), "there they lie beside the files"
 
 
 def test_every_stop_says_what_was_audited_or_which_command_does_it(packed: Callable[..., Shown]) -> None:

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from attncem import __version__
 from attncem.base.texts import text
 from attncem.base.texts.titles import row_title
-from attncem.deploy.browser import SCRIPT, WASM, web_client
+from attncem.deploy.browser import LICENSES, SCRIPT, WASM, web_client
 from attncem.live.facts import Shown, Stop
 from attncem.reporting import answers, html, wording
 from attncem_edge.channel import Channel
@@ -91,6 +91,7 @@ def _context(shown: Shown, scripts: Sequence[str], *, offline: bool) -> Mapping[
         "repeats": _repeats(channel),
         "judgement": _judgement(shown) if _is_reliable(shown) else "",
         "data": htmlsafe_json_dumps(_data(shown, channel, offline=offline), json.dumps),  # base64 may look like a path
+        "licences": (web_client() / LICENSES).read_text(encoding="utf-8") if offline else "",
         "inlined": _inlined(files_of(shown, offline=True)) if offline else {},
         "scripts": [Markup(script) for script in scripts],
     }
